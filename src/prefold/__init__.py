@@ -1,0 +1,3 @@
+"""prefold: read every prompt prefix once."""
+
+__version__ = "0.1.0"
