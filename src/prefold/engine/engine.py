@@ -1,0 +1,278 @@
+"""The engine: requests in, tokens out, one step at a time.
+
+Not thread-safe: `EngineWorker` owns it in production, tests drive it directly.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from prefold.core.cache import Cache, Pin
+from prefold.core.keys import SHARED, Scope
+from prefold.core.policies import POLICIES
+from prefold.core.tokens import count, unpack
+from prefold.engine import sampling
+from prefold.engine.answer import AnswerText
+from prefold.engine.attention import KVPool
+from prefold.engine.decoder import Decoder
+from prefold.engine.model_config import ModelConfig
+from prefold.engine.options import EngineOptions
+from prefold.engine.plan import build
+from prefold.engine.request import FinishReason, Output, Request, TokenInfo, Usage
+from prefold.engine.scheduler import Scheduler
+from prefold.engine.scheduler import Sequence as Running
+from prefold.engine.slots import SlotPool, Span, SpanStore
+from prefold.engine.tokenizer import Tokenizer
+from prefold.errors import CapacityError, InvalidTokens, PromptTooLong
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class _Answer:
+    """One choice of a request, on its way."""
+
+    text: AnswerText
+    generator: torch.Generator
+    sequence: Running
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A submitted request; cancel with it.
+
+    Attributes:
+        request: what was asked.
+        answers: its choices that still run, by number.
+        completion: tokens generated so far, all choices.
+        cached: prompt tokens that need not be computed; 0 until the request is admitted.
+    """
+
+    request: Request
+    answers: dict[int, _Answer] = field(default_factory=dict)
+    completion: int = 0
+    cached: int = 0
+
+
+@dataclass
+class StepTimes:
+    """Where the time went, in seconds since the start, by the engine's clock."""
+
+    steps: int = 0
+    planning: float = 0.0
+    model: float = 0.0
+    answering: float = 0.0
+
+
+class Engine:
+    """A model with a prefix cache.
+
+    Args:
+        decoder: the model.
+        config: its shape.
+        tokenizer: for stops and text.
+        options: see `EngineOptions`.
+        clock: monotonic seconds.
+        slots: tokens of K/V.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        config: ModelConfig,
+        tokenizer: Tokenizer,
+        options: EngineOptions,
+        clock: Callable[[], float],
+        slots: int,
+    ) -> None:
+        self.config = config
+        self.tokenizer = tokenizer
+        self.options = options
+        self.times = StepTimes()
+        self.pool = SlotPool(slots)
+        self.cache: Cache[Span] = Cache(
+            slots, SpanStore(self.pool), Span((), 0, 0), policy=POLICIES[options.policy](), grain=options.grid
+        )
+        self.scheduler = Scheduler(self.cache, self.pool, options)
+        self.device = torch.device(options.device)
+        self.kv = KVPool(
+            config.layers,
+            slots,
+            config.kv_heads,
+            config.head_dim,
+            dtype=getattr(torch, options.dtype),
+            device=self.device,
+        )
+        self._decoder = decoder
+        self._clock = clock
+        self._arrivals = 0
+        self._tickets: dict[Running, Ticket] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether any request waits or runs."""
+        return bool(self._tickets)
+
+    def validate(self, request: Request) -> None:
+        """Refuse a request that could never run. Reads nothing that changes, so any thread may call it.
+
+        Raises:
+            InvalidTokens: for an empty prompt or a token outside the vocabulary.
+            PromptTooLong: if prompt and answer exceed the context length or the K/V memory.
+        """
+        length = count(request.prompt)
+        if not length:
+            raise InvalidTokens("The prompt is empty", hint="send at least one token")
+        highest = max(unpack(request.prompt))
+        if highest >= self.config.vocab_size:
+            raise InvalidTokens(
+                f"Token id {highest} is outside the vocabulary",
+                hint=f"this model's ids end at {self.config.vocab_size - 1}",
+            )
+        total = length + request.sampling.max_tokens
+        for limit, what in ((self.config.context_length, "the context length"), (self.pool.capacity, "the K/V memory")):
+            if total > limit:
+                raise PromptTooLong(
+                    f"{length} prompt tokens and up to {request.sampling.max_tokens} new ones exceed {what} of {limit} tokens",
+                    hint="shorten the prompt or lower max_tokens",
+                    param="max_tokens" if length < limit else "prompt",
+                )
+
+    def submit(self, request: Request) -> Ticket:
+        """Queue a request.
+
+        Raises:
+            InvalidTokens, PromptTooLong: see `validate`.
+        """
+        self.validate(request)
+        ticket = Ticket(request)
+        for choice in range(request.sampling.choices):
+            self._arrivals += 1
+            # Only the first choice counts as a request; the others find its whole prompt.
+            running = Running(request, choice, self._arrivals, request.prompt, cached=None if choice == 0 else 0)
+            generator = torch.Generator()
+            if request.sampling.seed is None:
+                generator.seed()
+            else:
+                generator.manual_seed((request.sampling.seed + choice) % 2**63)
+            ticket.answers[choice] = _Answer(
+                AnswerText(self.tokenizer.stream(), request.sampling.stop), generator, running
+            )
+            self._tickets[running] = ticket
+            self.scheduler.add(running)
+        return ticket
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Stop a request and free what it holds, at once. What it computed stays cached. Does nothing if it has ended."""
+        for answer in list(ticket.answers.values()):
+            self._end(answer.sequence, "cancelled")
+
+    def cancel_all(self) -> None:
+        """Stop every request."""
+        for ticket in set(self._tickets.values()):
+            self.cancel(ticket)
+
+    def pin(self, run: bytes, scope: Scope = SHARED) -> Pin[Span]:
+        """Keep the cached part of a prefix until `unpin`; see `Cache.pin`."""
+        return self.cache.pin(run, scope)
+
+    def unpin(self, pin: Pin[Span]) -> None:
+        """Let a pinned prefix be evicted again."""
+        self.cache.unpin(pin)
+
+    def reset(self) -> int:
+        """Forget everything that no running request and no pin holds; returns the number of tokens."""
+        return self.cache.reset()
+
+    def step(self) -> bool:
+        """Run one forward pass; False if there was nothing to run."""
+        begin = self._clock()
+        chunks = self.scheduler.schedule()
+        if not chunks:
+            self._refuse_oldest()
+            return False
+        batch = build(chunks, self.kv.scratch, self.device)
+        sampled = [chunk.sequence for chunk in chunks if chunk.sample]
+        planned = self._clock()
+        try:
+            logits = self._decoder.forward(batch, self.kv)
+            tokens = self._choose(logits, sampled)
+        except RuntimeError as error:  # torch's own, out of memory among them: these requests fail, the engine goes on
+            _log.exception("A step of %d tokens failed", len(batch.tokens))
+            for sequence in list(self.scheduler.running):
+                self._end(sequence, "error", f"The model failed: {str(error).splitlines()[0]}")
+            return True
+        ran = self._clock()
+        self.scheduler.commit(chunks)
+        for row, (sequence, token) in enumerate(zip(sampled, tokens, strict=True)):
+            self._accept(sequence, token, logits[row])
+        times, done = self.times, self._clock()
+        times.steps += 1
+        times.planning += planned - begin
+        times.model += ran - planned
+        times.answering += done - ran
+        return True
+
+    # Inside
+
+    def _refuse_oldest(self) -> None:
+        """Nothing runs and yet the oldest request does not fit: only pins can be in its way."""
+        if self.scheduler.waiting and not self.scheduler.running:
+            held = CapacityError(
+                f"Pinned prefixes leave room for {self.cache.free + self.cache.evictable} tokens only",
+                hint="unpin something or give the pool more memory",
+            )
+            self._end(self.scheduler.waiting[0], "error", str(held))
+
+    def _choose(self, logits: torch.Tensor, sampled: Sequence[Running]) -> list[int]:
+        if not sampled:
+            return []
+        answers = [self._tickets[sequence].answers[sequence.choice] for sequence in sampled]
+        return sampling.choose(
+            logits, [sequence.request.sampling for sequence in sampled], [answer.generator for answer in answers]
+        )
+
+    def _accept(self, sequence: Running, token: int, logits: torch.Tensor) -> None:
+        """Take a chosen token into its answer and say so."""
+        ticket = self._tickets[sequence]
+        options = ticket.request.sampling
+        text = ticket.answers[sequence.choice].text
+        sequence.fresh.append(token)
+        sequence.generated += 1
+        ticket.completion += 1
+        infos = () if options.logprobs is None else (sampling.describe(logits, token, options.logprobs),)
+        if token in self.config.eos_token_ids and not options.ignore_eos:
+            self._end(sequence, "stop", tokens=(token,), infos=infos)
+            return
+        piece = text.push(token)
+        if text.stopped or sequence.generated == options.max_tokens:
+            self._end(sequence, "stop" if text.stopped else "length", text=piece, tokens=(token,), infos=infos)
+        else:
+            ticket.request.on_output(Output(sequence.choice, piece, (token,), infos))
+
+    def _end(
+        self,
+        sequence: Running,
+        reason: FinishReason,
+        error: str | None = None,
+        *,
+        text: str = "",
+        tokens: tuple[int, ...] = (),
+        infos: tuple[TokenInfo, ...] = (),
+    ) -> None:
+        self.scheduler.release(sequence)
+        ticket = self._tickets.pop(sequence)
+        answer = ticket.answers.pop(sequence.choice)
+        if sequence.choice == 0:
+            ticket.cached = sequence.cached or 0
+        text += answer.text.finish()
+        if answer.text.stopped and reason == "length":
+            reason = "stop"
+        usage = None
+        if not ticket.answers:
+            usage = Usage(count(ticket.request.prompt), ticket.cached, ticket.completion)
+        ticket.request.on_output(Output(sequence.choice, text, tokens, infos, reason, usage, error))

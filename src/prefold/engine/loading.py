@@ -1,0 +1,89 @@
+"""From the name of a model to an engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from prefold.core.units import format_bytes
+from prefold.engine.checkpoint import Checkpoint
+from prefold.engine.decoder import Decoder, LeanDecoder, is_lean
+from prefold.engine.engine import Engine
+from prefold.engine.options import EngineOptions
+from prefold.engine.tokenizer import Tokenizer
+from prefold.engine.weights import load_weights
+from prefold.errors import UnsupportedModel, UsageError
+
+
+def load_engine(
+    checkpoint: Checkpoint, options: EngineOptions, *, clock: Callable[[], float] = time.monotonic
+) -> Engine:
+    """Load a checkpoint's weights and give them a K/V pool.
+
+    Args:
+        checkpoint: from `checkpoint.resolve`.
+        options: see `EngineOptions`.
+        clock: monotonic seconds.
+
+    Raises:
+        ModelError: if the files cannot be used.
+        UnsupportedModel: if an exact prefix cache cannot serve this architecture.
+        UsageError: if the device is absent or the K/V memory holds no token.
+    """
+    config = checkpoint.config
+    config.require_full_attention()
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    device = _device(options.device)
+    slots = options.kv_memory // kv_bytes_per_token(checkpoint, options)
+    if slots < 2:  # noqa: PLR2004 - one token of prompt and one of answer
+        raise UsageError(
+            f"{format_bytes(options.kv_memory)} of K/V memory hold {slots} tokens of {checkpoint.name}",
+            hint="give more with --kv-memory",
+        )
+    decoder = load_decoder(checkpoint, getattr(torch, options.dtype), device)
+    return Engine(decoder, config, Tokenizer(checkpoint.folder), options, clock, slots)
+
+
+def kv_bytes_per_token(checkpoint: Checkpoint, options: EngineOptions) -> int:
+    """Bytes of K and V for one token, all layers.
+
+    Raises:
+        UnsupportedModel: for latent attention, whose cache is of another shape.
+    """
+    config = checkpoint.config
+    if config.mla is not None:
+        raise UnsupportedModel(
+            f"{checkpoint.name} uses multi-head latent attention, which this engine does not run yet",
+            hint="choose a model with ordinary or grouped-query attention",
+        )
+    return 2 * config.layers * config.kv_heads * config.head_dim * getattr(torch, options.dtype).itemsize
+
+
+def load_decoder(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> Decoder:
+    """The model: our own forward pass for the Llama family, transformers' for any other full-attention decoder."""
+    if is_lean(checkpoint.config):
+        return LeanDecoder(checkpoint.config, load_weights(checkpoint.folder, dtype, device))
+    from prefold.engine.adapter import TransformersDecoder  # transformers takes seconds to import
+
+    return TransformersDecoder(checkpoint.folder, checkpoint.config, dtype, device)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch raises AssertionError where it was built without CUDA
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"The device {name!r} cannot be used: {reason}", hint="use --device cpu") from None
+    return device
+
+
+def default_cache_folder() -> Path:
+    """Where converted models are kept."""
+    import platformdirs
+
+    return platformdirs.user_cache_path("prefold")

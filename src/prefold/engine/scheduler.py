@@ -1,0 +1,302 @@
+"""Which tokens run in the next step.
+
+Work belongs to the tree, not to the request that brought it: a prompt's nodes join the tree when the request is
+admitted, marked as not ready, and in every step the first request that needs an unready token computes it. A second
+request with the same prefix therefore waits for nothing but that, goes on with its own part in the same step if it
+can, and takes over if the first one is cancelled. No request owns another's progress, and nothing is computed twice.
+
+Admission is by longest cached prefix (RadixAttention, Zheng et al., 2023), with ageing, which the original lacks: a
+request that was overtaken often enough goes next. Room is taken as an answer grows; when there is none left, the
+request that was admitted last gives its own up, and later goes on from what is still in the tree ("preemption by
+recompute", Kwon et al., 2023). Pure Python: no torch, no clock.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from prefold.core.cache import Cache, Lease
+from prefold.core.tokens import WIDTH, count, pack
+from prefold.engine.options import EngineOptions
+from prefold.engine.request import Request
+from prefold.engine.slots import Runs, SlotPool, Span, cut, join, length
+
+TAIL_QUANTUM = 32
+"""Slots by which a growing answer is extended, so that it stays in long runs."""
+
+LPM_WINDOW = 128
+"""Waiting requests, oldest first, that are ranked by their match; the rest follow in order of arrival."""
+
+
+@dataclass(eq=False)
+class Sequence:
+    """One answer in the making.
+
+    Attributes:
+        request: what was asked.
+        choice: which of the request's answers this is.
+        arrival: serial number; lower came earlier.
+        run: the prompt, and after a preemption also what was generated before it.
+        fresh: tokens generated since the last admission.
+        generated: all tokens generated.
+        computed: positions before this one need no more computing for this sequence.
+        cached: hit on the first admission, None before it.
+        overtaken: how many later arrivals were admitted first.
+        lease: hold on the prompt's nodes while running.
+        tail: slots of `fresh`, more than it has tokens.
+    """
+
+    request: Request
+    choice: int
+    arrival: int
+    run: bytes
+    fresh: list[int] = field(default_factory=list)
+    generated: int = 0
+    computed: int = 0
+    cached: int | None = None
+    overtaken: int = 0
+    lease: Lease[Span] | None = None
+    tail: Runs = ()
+
+    @property
+    def prefilling(self) -> bool:
+        """Whether part of the prompt has yet to run."""
+        return self.computed < count(self.run)
+
+    def spans(self) -> Iterator[tuple[int, int, Span]]:
+        """`(start, stop, span)` of each node of the prompt, in order."""
+        if self.lease is not None:
+            for node in self.lease.node.path():
+                yield node.start, node.stop, node.value
+
+    def ready(self) -> int:
+        """Leading prompt tokens whose K and V are in place."""
+        return self._frontier(lambda span: span.ready)
+
+    def planned(self) -> int:
+        """Leading prompt tokens whose K and V will be in place after the step being prepared."""
+        return self._frontier(lambda span: span.planned)
+
+    def _frontier(self, progress: Callable[[Span], int]) -> int:
+        position = 0
+        for start, stop, span in self.spans():
+            position = start + progress(span)
+            if position < stop:
+                break
+        return position
+
+    def slots(self, begin: int, end: int) -> Runs:
+        """Slots of the positions `begin` up to, not including, `end`."""
+        parts = []
+        for start, stop, span in self.spans():
+            if start < end and begin < stop:
+                parts.append(cut(span.runs, begin - start, end - start))
+        offset = count(self.run)
+        if end > offset:
+            parts.append(cut(self.tail, begin - offset, end - offset))
+        return join(*parts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """The tokens of one sequence that run in one step.
+
+    Attributes:
+        sequence: whose.
+        start, stop: their positions, `stop` exclusive.
+        write_from: K and V of earlier positions are in the pool, or are put there by another chunk of the same step;
+            they are computed only for what depends on them and written nowhere.
+        sample: whether the chunk ends the known tokens, so that a new one can be chosen.
+    """
+
+    sequence: Sequence
+    start: int
+    stop: int
+    write_from: int
+    sample: bool
+
+    def token_bytes(self) -> bytes:
+        """The tokens, packed."""
+        if self.start >= count(self.sequence.run):
+            return pack(self.sequence.fresh[-1:])
+        return self.sequence.run[self.start * WIDTH : self.stop * WIDTH]
+
+
+class Scheduler:
+    """Decides who runs. Deterministic: the same calls give the same steps.
+
+    Args:
+        cache: of spans; its capacity is the pool's.
+        pool: of slots.
+        options: order, budgets, grid.
+    """
+
+    def __init__(self, cache: Cache[Span], pool: SlotPool, options: EngineOptions) -> None:
+        self.waiting: list[Sequence] = []
+        """In order of arrival."""
+        self.running: list[Sequence] = []
+        """In order of admission."""
+        self.preemptions = 0
+        self.computed_tokens = 0
+        """Prompt tokens planned for computing, each time they are."""
+        self._cache = cache
+        self._pool = pool
+        self._options = options
+
+    def add(self, sequence: Sequence) -> None:
+        """Put a sequence into the queue."""
+        insort(self.waiting, sequence, key=lambda other: other.arrival)
+
+    def fits(self, sequence: Sequence) -> bool:
+        """Whether the sequence could run if it were alone."""
+        return count(sequence.run) + sequence.request.sampling.max_tokens <= self._cache.capacity
+
+    def schedule(self) -> list[Chunk]:
+        """Chunks of the next step: a token of each sequence that decodes, then prompts up to `step_tokens` in all."""
+        chunks = self._decode()
+        budget = max(self._options.step_tokens - len(chunks), self._options.grid)  # decoding never stops prefill
+        for sequence in self.running:
+            if sequence.prefilling:
+                budget -= self._prefill(sequence, budget, chunks)
+        self._admit_waiting(budget, chunks)
+        return chunks
+
+    def commit(self, chunks: list[Chunk]) -> None:
+        """Note that the chunks have run."""
+        for chunk in chunks:
+            chunk.sequence.computed = chunk.stop
+            if chunk.start < count(chunk.sequence.run):
+                for _, _, span in chunk.sequence.spans():
+                    span.ready = span.planned
+
+    def release(self, sequence: Sequence) -> None:
+        """Take a sequence out, wherever it is. What it has computed stays for others; slots it no longer needs are free."""
+        if sequence.lease is None:
+            if sequence in self.waiting:
+                self.waiting.remove(sequence)
+            return
+        self.running.remove(sequence)
+        offset = count(sequence.run)
+        made = max(0, sequence.computed - offset)
+        taken: list[Runs] = []
+
+        def keep_in_tree(start: int, stop: int) -> Span:
+            runs = cut(sequence.tail, start - offset, stop - offset)
+            taken.append(runs)
+            return Span(runs, stop - start, stop - start)
+
+        ready = sequence.ready()
+        for _, _, span in sequence.spans():
+            span.planned = span.ready  # a step that was planned and failed
+        self._cache.release(
+            sequence.lease, tail=pack(sequence.fresh[:made]), make_value=keep_in_tree, keep=None if made else ready
+        )
+        kept = sum(length(runs) for runs in taken)
+        first = made - kept  # the tree had these tokens already
+        self._pool.free(cut(sequence.tail, 0, first))
+        self._pool.free(cut(sequence.tail, made, length(sequence.tail)))
+        sequence.lease, sequence.tail = None, ()
+
+    # Inside
+
+    def _decode(self) -> list[Chunk]:
+        chunks = []
+        for sequence in list(self.running):
+            if sequence.lease is None or sequence.prefilling:
+                continue
+            if self._extend(sequence):
+                position = count(sequence.run) + len(sequence.fresh) - 1
+                chunks.append(Chunk(sequence, position, position + 1, position, sample=True))
+        return chunks
+
+    def _extend(self, sequence: Sequence) -> bool:
+        """Make room for the K and V of the newest token; False if the sequence had to give way."""
+        if length(sequence.tail) >= len(sequence.fresh):
+            return True
+        while sequence.lease is not None:
+            more = min(TAIL_QUANTUM, sequence.request.sampling.max_tokens - sequence.generated + 1)
+            if not self._cache.can_grow(more):
+                more = 1
+            if self._cache.can_grow(more):
+                self._cache.grow(sequence.lease, more)
+                after = sequence.tail[-1][1] if sequence.tail else None
+                sequence.tail = join(sequence.tail, self._pool.allocate(more, after=after))
+                return True
+            self._preempt(self.running[-1])
+        return False
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.preemptions += 1
+        self.release(sequence)
+        sequence.run += pack(sequence.fresh)
+        sequence.fresh = []
+        sequence.computed = 0
+        sequence.overtaken = self._options.max_overtakes
+        self.add(sequence)
+
+    def _prefill(self, sequence: Sequence, budget: int, chunks: list[Chunk]) -> int:
+        """Plan a chunk of the sequence's prompt, at most `budget` tokens; returns its length."""
+        end = count(sequence.run)
+        frontier = sequence.planned()
+        start = min(sequence.computed, frontier)
+        grid = self._options.grid
+        stop = min(end, start + budget if grid == 1 else (start // grid + 1) * grid)
+        if stop <= start or stop - start > budget:
+            return 0
+        for first, last, span in sequence.spans():
+            if first < stop:
+                span.planned = max(span.planned, min(stop, last) - first)
+        chunks.append(Chunk(sequence, start, stop, frontier, sample=stop == end))
+        self.computed_tokens += stop - start
+        return stop - start
+
+    def _admit_waiting(self, budget: int, chunks: list[Chunk]) -> None:
+        if not self.waiting or budget <= 0 or len(self.running) >= self._options.max_running:
+            return
+        ranked = iter(self._ranked())
+        while self.waiting and budget > 0 and len(self.running) < self._options.max_running:
+            sequence = self.waiting[0]
+            if self._options.order == "lpm" and sequence.overtaken < self._options.max_overtakes:
+                sequence = next(other for other in ranked if other.lease is None)
+            if not self._admit(sequence):
+                break
+            budget -= self._prefill(sequence, budget, chunks)
+
+    def _ranked(self) -> list[Sequence]:
+        if self._options.order == "fcfs" or len(self.waiting) == 1:
+            return list(self.waiting)
+        window = self.waiting[:LPM_WINDOW]
+        hits = {id(sequence): self._cache.peek(sequence.run, sequence.request.scope) for sequence in window}
+        window.sort(key=lambda sequence: -hits[id(sequence)])  # stable: equal hits in order of arrival
+        return window + self.waiting[LPM_WINDOW:]
+
+    def _admit(self, sequence: Sequence) -> bool:
+        """Start a waiting sequence if there is room; False if there is none yet."""
+        scope = sequence.request.scope
+        reserve = min(TAIL_QUANTUM, sequence.request.sampling.max_tokens - sequence.generated)
+        if not self._cache.can_admit(sequence.run, scope, reserve):
+            return False
+        last: list[int] = []
+
+        def make_span(start: int, stop: int) -> Span:
+            runs = self._pool.allocate(stop - start, after=last[-1] if last else None, spare=reserve)
+            last.append(runs[-1][1])
+            return Span(runs, 0, 0)
+
+        lease = self._cache.admit(
+            sequence.run, scope, reserve=reserve, make_value=make_span, resumed=sequence.cached is not None
+        )
+        sequence.lease = lease
+        sequence.computed = lease.hit
+        if sequence.cached is None:
+            sequence.cached = lease.hit
+        sequence.tail = self._pool.allocate(reserve, after=sequence.slots(0, count(sequence.run))[-1][1])
+        self.waiting.remove(sequence)
+        self.running.append(sequence)
+        for other in self.waiting:
+            if other.arrival > sequence.arrival:
+                break
+            other.overtaken += 1
+        return True
