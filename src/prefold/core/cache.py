@@ -41,7 +41,7 @@ class Store(Protocol[V]):
 class NoValues:
     """A store for hosts that only count."""
 
-    def split(self, value: None, length: int) -> tuple[None, None]:
+    def split(self, value: None, length: int) -> tuple[None, None]:  # noqa: ARG002 (the protocol's names)
         """See `Store`."""
         return None, None
 
@@ -64,6 +64,7 @@ class Counters:
 
     @property
     def recomputed(self) -> int:
+        """Input tokens that had to be computed."""
         return self.input - self.hit
 
     @property
@@ -174,7 +175,7 @@ class Cache(Generic[V]):
         return tokens <= self.free + self.evictable
 
     def _hit(self, matched: int, length: int) -> int:
-        return min(matched, length - 1) // self.grain * self.grain
+        return max(0, min(matched, length - 1)) // self.grain * self.grain
 
     # Using
 
@@ -193,7 +194,8 @@ class Cache(Generic[V]):
             run: the prompt.
             scope: who may share it.
             reserve: tokens of room to hold for what will be generated.
-            make_value: gives the value of the new prompt tokens `start..stop`; called when the room is free.
+            make_value: gives the value of the new prompt tokens `start..stop`; called when the room is free, must not
+                fail.
             resumed: the request was counted when it was first admitted.
 
         Raises:
@@ -249,6 +251,8 @@ class Cache(Generic[V]):
         """
         if count(tail) > lease.reserved:
             raise ValueError(f"{count(tail)} generated tokens exceed the {lease.reserved} reserved")
+        if tail and make_value is None:
+            raise ValueError(f"{count(tail)} generated tokens without make_value")
         self._leases.remove(lease)
         self.reserved -= lease.reserved
         end = lease.node
@@ -321,8 +325,8 @@ class Cache(Generic[V]):
             if leaf is None:
                 raise AssertionError("evictable tokens without an evictable leaf")
             gone = min(leaf.length, tokens - self.free)
-            self.counters.evicted += gone
             self._remove(leaf, leaf.length - gone)
+            self.counters.evicted += gone
 
     def _remove(self, leaf: Node[V], keep: int) -> None:
         self._store.free(self.tree.truncate(leaf, keep))
@@ -345,10 +349,14 @@ class Cache(Generic[V]):
             AssertionError: naming the first invariant that does not hold.
         """
         expected: Counter[Node[V]] = Counter()
-        for holder in (*self._leases, *self._pins):
-            expected.update(holder.node.path())
+        for end in [*(lease.node for lease in self._leases), *(pin.node for pin in self._pins)]:
+            expected.update(end.path())
+        for lease in self._leases:
+            _require(lease.node.stop == count(lease.run), f"a lease on {count(lease.run)} ends at {lease.node.stop}")
+        for pin in self._pins:
+            _require(pin.node.stop == pin.length, f"a pin of {pin.length} ends at {pin.node.stop}")
         size = pinned = 0
-        listed = set(self.tree.leaves)
+        listed = Counter(self.tree.leaves)
         for node in self.tree.nodes():
             place = f"node {node.start}..{node.stop}"
             size += node.length
@@ -363,12 +371,12 @@ class Cache(Generic[V]):
             first = node.edge if isinstance(node.edge, bytes) else node.edge[-1]
             _require(node.run.startswith(first), f"{place} hangs on the edge of another token")
             _require(node.pins == expected[node], f"{place} has {node.pins} pins, its holders make {expected[node]}")
-            _require(node.evictable == (node in listed), f"{place} is wrongly listed as evictable or not")
+            _require(node.evictable == listed[node], f"{place} is listed {listed[node]} times as evictable")
         _require(size == self.tree.size, f"tree.size is {self.tree.size}, its nodes hold {size}")
         _require(pinned == self.tree.pinned, f"tree.pinned is {self.tree.pinned}, its nodes make {pinned}")
         reserved = sum(lease.reserved for lease in self._leases)
         _require(reserved == self.reserved, f"reserved is {self.reserved}, leases make {reserved}")
-        _require(0 <= self.free, f"{-self.free} tokens over capacity")
+        _require(self.free >= 0, f"{-self.free} tokens over capacity")
         _require(0 <= self.counters.hit <= self.counters.input, "hits exceed input")
 
 

@@ -59,10 +59,12 @@ class Node(Generic[V]):
 
     @property
     def length(self) -> int:
+        """Tokens in the run."""
         return len(self.run) // WIDTH
 
     @property
     def stop(self) -> int:
+        """Position behind the last token of the run."""
         return self.start + len(self.run) // WIDTH
 
     @property
@@ -85,12 +87,14 @@ class Leaves(Generic[V]):
     """The unpinned leaves, in order of last use.
 
     A heap with at most one entry for each node. Entries are not moved when a leaf is used or pinned; they are put
-    right when they come to the top, which makes both of these free.
+    right when they come to the top, which makes both of these free. Those of nodes that left the tree are swept out
+    before they make up half of the heap, since where nothing is evicted they would never come to the top.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Node[V]]] = []
         self._serial = 0  # breaks ties before nodes are compared
+        self._gone = 0  # nodes that left the tree since the last sweep
 
     def offer(self, node: Node[V]) -> None:
         """Note that `node` may have become evictable."""
@@ -98,6 +102,14 @@ class Leaves(Generic[V]):
             node.queued = True
             self._serial += 1
             heapq.heappush(self._heap, (node.used, self._serial, node))
+
+    def forget(self, node: Node[V]) -> None:
+        """Note that `node` has left the tree. Amortised O(1)."""
+        self._gone += node.queued
+        if 2 * self._gone > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].parent is not None]
+            heapq.heapify(self._heap)
+            self._gone = 0
 
     def oldest(self) -> Node[V] | None:
         """The evictable leaf whose last use lies furthest back, or None. Amortised O(log n)."""
@@ -169,7 +181,7 @@ class RadixTree(Generic[V]):
         node, position = self.root, 0
         while position < end:
             edge: Edge = run[position : position + WIDTH]
-            if position == border or position == 0:
+            if position in (border, 0):
                 edge = _edge(scope, position // WIDTH, run[position : position + WIDTH])
             child = node.children.get(edge)
             if child is None:
@@ -190,7 +202,8 @@ class RadixTree(Generic[V]):
         Args:
             run: the tokens.
             scope: the salt and where it begins.
-            make_value: called at most twice with `(start, stop)`, for the new tokens before and after the salt begins.
+            make_value: called at most twice with `(start, stop)`, for the new tokens before and after the salt begins;
+                it must not fail, since the tree has changed already.
             used: logical time given to new nodes.
         """
         match = self.peek(run, scope)
@@ -280,6 +293,7 @@ class RadixTree(Generic[V]):
         if parent is not None:
             del parent.children[node.edge]
             node.parent = None
+            self.leaves.forget(node)
             self.leaves.offer(parent)
         return value
 

@@ -23,6 +23,9 @@ def pack(tokens: Iterable[int]) -> bytes:
     Raises:
         InvalidTokens: for an id that is not a whole number from 0 to 2**32 - 1.
     """
+    if isinstance(tokens, bytes | bytearray):
+        # array() would take them as packed already, in the byte order of the machine.
+        raise InvalidTokens("Not a list of token ids: bytes", hint="a run of tokens needs no packing")
     try:
         packed = array("I", tokens)
     except (TypeError, OverflowError) as error:

@@ -89,7 +89,7 @@ class TransformersDecoder:
     @torch.inference_mode()
     def forward(self, batch: Batch, pool: KVPool) -> torch.Tensor:
         """See `decoder.Decoder`."""
-        logits = self._model(
+        logits: torch.Tensor = self._model(
             input_ids=batch.tokens.unsqueeze(0),
             position_ids=batch.positions.unsqueeze(0),
             use_cache=False,
@@ -123,9 +123,9 @@ class TransformersDecoder:
                     f"{config.model_type} does not run with a K/V pool: {reason}",
                     hint="choose a model of the Llama family",
                 ) from error
-        error_share = (torch.linalg.norm(torch.cat(rows) - expected) / torch.linalg.norm(expected)).item()
-        if not error_share <= _TOLERANCE[dtype]:
+        deviation = (torch.linalg.norm(torch.cat(rows) - expected) / torch.linalg.norm(expected)).item()
+        if not deviation <= _TOLERANCE[dtype]:  # also true for NaN
             raise UnsupportedModel(
-                f"{config.model_type} gives other logits with a K/V pool than without (relative error {error_share:.2g})",
+                f"{config.model_type} gives other logits with a K/V pool than without (relative error {deviation:.2g})",
                 hint="its attention is not plain softmax attention; choose another model",
             )

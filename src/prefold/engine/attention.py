@@ -51,9 +51,11 @@ class KVPool:
         out = torch.empty_like(q)
         lse = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device)
         for item in batch.items:
-            part, part_lse = attention(
-                q[item.rows], keys[item.keys], values[item.keys], causal=item.causal, scale=scale
-            )
+            picked = q[item.rows], keys[item.keys], values[item.keys]
+            if item.mask is not None:
+                part, part_lse = padded_attention(*picked, item.mask, scale=scale)
+            else:
+                part, part_lse = attention(*picked, causal=item.causal, scale=scale)
             if single:
                 return part
             if item.first:
@@ -101,10 +103,50 @@ def attention(
     return out.reshape(rows, heads, size), lse.view(kv_heads, groups, rows).permute(2, 0, 1).reshape(rows, heads)
 
 
+def padded_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, *, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention of single rows, each with keys of its own, padded to a common number; CPU only.
+
+    Args:
+        q: (R, H, D)
+        k: (R, L, N, D)
+        v: (R, L, N, D)
+        mask: (R, 1, 1, L) float32, added to the scores.
+        scale: factor on the products.
+
+    Returns:
+        (R, H, D) in the dtype of `q`, and log-sum-exp (R, H) in float32.
+    """
+    rows, heads, size = q.shape
+    kv_heads = k.shape[2]
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        q.view(rows, kv_heads, heads // kv_heads, size),
+        k.transpose(1, 2),
+        v.transpose(1, 2),
+        0.0,
+        False,
+        attn_mask=mask.expand(rows, 1, heads // kv_heads, k.shape[1]),
+        scale=scale,
+    )
+    return out.reshape(rows, heads, size), lse.reshape(rows, heads)
+
+
 def _attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Torch's flash kernel for the device, or plain arithmetic; (B, H, T, D) and (B, H, L, D) to (B, H, T, D), (B, H, T)."""
+    """Torch's flash kernel for the device, or plain arithmetic.
+
+    Args:
+        q: (B, H, T, D)
+        k: (B, H, L, D)
+        v: (B, H, L, D)
+        causal: see `attention`.
+        scale: see `attention`.
+
+    Returns:
+        (B, H, T, D) and (B, H, T).
+    """
     if q.device.type == "cpu":
         out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, scale=scale)
         return out, lse
@@ -117,7 +159,7 @@ def _attention(
 def reference_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, scale: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention as it is written in the textbook, in float32; for devices and dtypes without a kernel, and for tests."""
+    """Attention as textbooks write it, in float32; for devices and dtypes without a kernel, and for tests."""
     scores = torch.matmul(q.float(), k.float().transpose(-1, -2)) * scale
     if causal:
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)

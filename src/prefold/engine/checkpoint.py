@@ -82,7 +82,7 @@ def resolve(model: str | None, *, cache_dir: Path, progress: Progress) -> Checkp
     if model is None or model == DEFAULT_MODEL.name:
         return _checkpoint(DEFAULT_MODEL.name, _default_folder(cache_dir, progress))
     path = Path(model).expanduser()
-    if path.is_dir():
+    if model and path.is_dir():
         return _checkpoint(path.resolve().name, path)
     if path.is_file():
         if path.suffix.lower() != ".gguf":
@@ -108,7 +108,7 @@ def resolve_config(model: str, *, cache_dir: Path, progress: Progress) -> ModelC
     path = Path(model).expanduser()
     if model == DEFAULT_MODEL.name:
         return ModelConfig.from_folder(_default_folder(cache_dir, progress))
-    if path.is_dir():
+    if model and path.is_dir():
         return ModelConfig.from_folder(path)
     if path.suffix.lower() == ".json" and path.is_file():
         return ModelConfig.from_dict(read_json_object(path), source=str(path))

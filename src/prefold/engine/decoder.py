@@ -1,8 +1,8 @@
 """A forward pass of our own for the Llama family: Llama, SmolLM, Mistral, Qwen2, Qwen3.
 
-It does what transformers' does, operation for operation, so that in float32 the results are equal to the bit; the
-projections of Q, K and V, and those of gate and up, are one matrix product each, which changes no output. On CPUs that
-multiply bfloat16, weights are packed once into the layout that oneDNN wants.
+In float32 it does what transformers' does, operation for operation, so that the results are equal to the bit. In lower
+precision, where speed counts, the projections of Q, K and V, and those of gate and up, are one matrix product each, and
+on CPUs that multiply bfloat16 weights are packed once into the layout that oneDNN wants.
 
 Shapes: `T` tokens, `H` query heads, `N` K/V heads, `D` head size, `W` hidden size, `V` vocabulary.
 """
@@ -35,6 +35,13 @@ def is_lean(config: ModelConfig) -> bool:
     return config.is_lean and config.hidden_act == "silu" and config.rope.get("rope_type") in LEAN_ROPE_TYPES
 
 
+class Projection(Protocol):
+    """(T, in) to (T, out)"""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The product."""
+
+
 class Linear:
     """A matrix product with a fixed weight, (T, in) to (T, out)."""
 
@@ -50,9 +57,22 @@ class Linear:
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, None)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The product, plus the bias where there is one."""
         if self._packed is None:
             return functional.linear(x, self._weight, self._bias)
-        return torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
+        result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
+        return result
+
+
+class SideBySide:
+    """Several matrix products whose results stand beside each other; not one, since that rounds differently."""
+
+    def __init__(self, parts: list[Linear]) -> None:
+        self._parts = parts
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """The products, concatenated."""
+        return torch.cat([part(x) for part in self._parts], dim=-1)
 
 
 class _Layer:
@@ -83,10 +103,14 @@ class _Weights:
         except KeyError:
             raise ModelError(f"The weights lack {name}", hint="the files do not belong to this config.json") from None
 
-    def linear(self, names: list[str], *, bias: bool) -> Linear:
+    def linear(self, names: list[str], *, bias: bool) -> Projection:
         weights = [self.tensor(name + ".weight") for name in names]
-        biases = [self.tensor(name + ".bias") for name in names] if bias else []
-        return Linear(torch.cat(weights) if len(names) > 1 else weights[0], torch.cat(biases) if biases else None)
+        biases = [self.tensor(name + ".bias") if bias else None for name in names]
+        if len(names) == 1:
+            return Linear(weights[0], biases[0])
+        if weights[0].dtype == torch.float32:
+            return SideBySide([Linear(*pair) for pair in zip(weights, biases, strict=True)])
+        return Linear(torch.cat(weights), torch.cat([b for b in biases if b is not None]) if bias else None)
 
 
 class LeanDecoder:

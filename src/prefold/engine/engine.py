@@ -134,10 +134,11 @@ class Engine:
                 hint=f"this model's ids end at {self.config.vocab_size - 1}",
             )
         total = length + request.sampling.max_tokens
-        for limit, what in ((self.config.context_length, "the context length"), (self.pool.capacity, "the K/V memory")):
+        for limit, what in ((self.config.context_length, "context length"), (self.pool.capacity, "K/V memory")):
             if total > limit:
                 raise PromptTooLong(
-                    f"{length} prompt tokens and up to {request.sampling.max_tokens} new ones exceed {what} of {limit} tokens",
+                    f"{length} prompt tokens and up to {request.sampling.max_tokens} new ones exceed "
+                    f"the {what} of {limit} tokens",
                     hint="shorten the prompt or lower max_tokens",
                     param="max_tokens" if length < limit else "prompt",
                 )
@@ -167,7 +168,10 @@ class Engine:
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
-        """Stop a request and free what it holds, at once. What it computed stays cached. Does nothing if it has ended."""
+        """Stop a request and free what it holds, at once; does nothing if it has ended.
+
+        What it computed stays cached.
+        """
         for answer in list(ticket.answers.values()):
             self._end(answer.sequence, "cancelled")
 

@@ -64,7 +64,6 @@ _PRE_TOKENIZERS = {
     "smollm": _SMOLLM,
     "starcoder": _SMOLLM,
     "qwen2": _QWEN2,
-    "deepseek-r1-qwen": _QWEN2,
 }
 
 
@@ -109,12 +108,15 @@ def convert(path: Path, folder: Path, *, source: str, sha256: str, progress: Pro
             AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name).save_pretrained(folder)
         progress(stage, 1, 3)
         with _quiet():
-            model = AutoModelForCausalLM.from_pretrained(
+            model, loaded = AutoModelForCausalLM.from_pretrained(
                 path.parent,
                 gguf_file=path.name,
                 dtype=torch.bfloat16,
                 quantization_config=GgufConfig(dequantize=True),
+                output_loading_info=True,
             )
+        if loaded["missing_keys"] or loaded["mismatched_keys"]:  # which transformers fills with random numbers
+            raise ValueError(f"tensors are missing or misshapen: {loaded['missing_keys']} {loaded['mismatched_keys']}")
         progress(stage, 2, 3)
         # The weights are plain now, but transformers refuses to save a model that still says it is quantised.
         model.hf_quantizer = None

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import platformdirs
 import torch
 
 from prefold.core.units import format_bytes
@@ -39,7 +40,7 @@ def load_engine(
         torch.set_num_threads(options.threads)
     device = _device(options.device)
     slots = options.kv_memory // kv_bytes_per_token(checkpoint, options)
-    if slots < 2:  # noqa: PLR2004 - one token of prompt and one of answer
+    if slots < 2:  # one token of prompt and one of answer
         raise UsageError(
             f"{format_bytes(options.kv_memory)} of K/V memory hold {slots} tokens of {checkpoint.name}",
             hint="give more with --kv-memory",
@@ -60,14 +61,15 @@ def kv_bytes_per_token(checkpoint: Checkpoint, options: EngineOptions) -> int:
             f"{checkpoint.name} uses multi-head latent attention, which this engine does not run yet",
             hint="choose a model with ordinary or grouped-query attention",
         )
-    return 2 * config.layers * config.kv_heads * config.head_dim * getattr(torch, options.dtype).itemsize
+    itemsize: int = getattr(torch, options.dtype).itemsize
+    return 2 * config.layers * config.kv_heads * config.head_dim * itemsize
 
 
 def load_decoder(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> Decoder:
     """The model: our own forward pass for the Llama family, transformers' for any other full-attention decoder."""
     if is_lean(checkpoint.config):
         return LeanDecoder(checkpoint.config, load_weights(checkpoint.folder, dtype, device))
-    from prefold.engine.adapter import TransformersDecoder  # transformers takes seconds to import
+    from prefold.engine.adapter import TransformersDecoder  # noqa: PLC0415 - transformers takes seconds to import
 
     return TransformersDecoder(checkpoint.folder, checkpoint.config, dtype, device)
 
@@ -84,6 +86,4 @@ def _device(name: str) -> torch.device:
 
 def default_cache_folder() -> Path:
     """Where converted models are kept."""
-    import platformdirs
-
     return platformdirs.user_cache_path("prefold")

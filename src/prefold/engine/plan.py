@@ -23,22 +23,28 @@ SHARED_MIN = 256
 ALONE_MIN = 1024
 """Keys from which on a run that does not adjoin the others is cheaper to merge than to gather."""
 
+PADDED_MAX = 512
+"""Single rows with at most this many keys are padded to a common length and attend in one call, where a call of its own
+would cost each of them more than gathering its keys."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """Queries and the keys that they all attend to.
+    """Queries and their keys.
 
     Attributes:
-        rows: which rows of the batch, a slice or int64 indices.
-        keys: which slots, a slice or int64 indices.
-        causal: row `i` sees only the first `i + 1` keys; then there are as many keys as rows.
+        rows: which rows of the batch, a slice or int64 indices; R of them.
+        keys: which slots. A slice or (L,) int64: all rows attend to these. (R, L) int64: each row to its own.
+        causal: row `i` sees only the first `i + 1` keys; then `L` is `R`.
         first: the rows have no result yet; otherwise this one is merged into theirs.
+        mask: (R, 1, 1, L) float32, with (R, L) keys: 0 for a key, -inf for padding.
     """
 
     rows: slice | torch.Tensor
     keys: slice | torch.Tensor
     causal: bool
     first: bool
+    mask: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,17 +77,16 @@ def build(chunks: list[Chunk], scratch: int, device: torch.device) -> Batch:
     planner = _Planner(device)
     samples: list[int] = []
     positions: list[torch.Tensor] = []
-    write: Runs = ()
-    row = 0
     writes: list[torch.Tensor] = []
+    row = 0
     for chunk in chunks:
         size = chunk.stop - chunk.start
         positions.append(torch.arange(chunk.start, chunk.stop))
         unwritten = min(max(chunk.write_from - chunk.start, 0), size)
         if unwritten:
             writes.append(torch.full((unwritten,), scratch))
-        write = chunk.sequence.slots(chunk.start + unwritten, chunk.stop)
-        writes += [torch.arange(start, stop) for start, stop in write]
+        places = chunk.sequence.slots(chunk.start + unwritten, chunk.stop)
+        writes += [torch.arange(start, stop) for start, stop in places]
         planner.add(chunk, row)
         row += size
         if chunk.sample:
@@ -99,7 +104,6 @@ def build(chunks: list[Chunk], scratch: int, device: torch.device) -> Batch:
 class _Planner:
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._own: list[Item] = []
         self._pieces: dict[tuple[int, int], tuple[Runs, list[tuple[int, int]]]] = {}
         self._private: list[tuple[int, int, list[tuple[int, int]], Chunk]] = []
 
@@ -117,12 +121,13 @@ class _Planner:
 
     def items(self) -> tuple[Item, ...]:
         """All items; those that give a row its first result come before those that are merged into it."""
+        own: list[Item] = []
+        single: list[tuple[int, Runs]] = []
         later: list[Item] = []
-        queries = {key: sum(stop - start for start, stop in users) for key, (_, users) in self._pieces.items()}
         common = {
-            key
-            for key, (runs, users) in self._pieces.items()
-            if len(users) > 1 and length(runs) * queries[key] >= SHARED_MIN
+            key: piece
+            for key, piece in self._pieces.items()
+            if len(piece[1]) > 1 and length(piece[0]) * length(tuple(piece[1])) >= SHARED_MIN
         }
         for start, stop, keys, chunk in self._private:
             groups: list[Runs] = [()]
@@ -138,19 +143,39 @@ class _Planner:
             if stop - start == 1:
                 # The newest token sees itself and everything before it: no mask.
                 last = join(groups[-1], self._tail(chunk), chunk.sequence.slots(chunk.start, chunk.stop))
-                self._own.append(Item(rows, self._index(last), causal=False, first=True))
+                single.append((start, last))
                 groups.pop()
             else:
-                self._own.append(
-                    Item(rows, self._index(chunk.sequence.slots(chunk.start, chunk.stop)), causal=True, first=True)
-                )
+                keys_of_chunk = self._index(chunk.sequence.slots(chunk.start, chunk.stop))
+                own.append(Item(rows, keys_of_chunk, causal=True, first=True))
             later += [Item(rows, self._index(runs), causal=False, first=False) for runs in groups if runs]
-        for key, (runs, users) in self._pieces.items():
-            if key in common:
-                later.append(
-                    Item(self._index(join(*((user,) for user in users))), self._index(runs), causal=False, first=False)
-                )
-        return (*self._own, *later)
+        for runs, users in common.values():
+            together = self._index(join(tuple(users)))
+            later.append(Item(together, self._index(runs), causal=False, first=False))
+        return (*self._single_rows(single), *own, *later)
+
+    def _single_rows(self, single: list[tuple[int, Runs]]) -> list[Item]:
+        """Items for single rows, those with few keys padded together by length."""
+        items: list[Item] = []
+        buckets: defaultdict[int, list[tuple[int, Runs]]] = defaultdict(list)
+        for row, runs in single:
+            if length(runs) <= PADDED_MAX and self._device.type == "cpu":
+                buckets[max(64, 1 << (length(runs) - 1).bit_length())].append((row, runs))
+            else:
+                items.append(Item(slice(row, row + 1), self._index(runs), causal=False, first=True))
+        for bucket in buckets.values():
+            longest = max(length(runs) for _, runs in bucket)
+            keys = torch.empty((len(bucket), longest), dtype=torch.int64)
+            mask = torch.zeros((len(bucket), 1, 1, longest))
+            for place, (_, runs) in enumerate(bucket):
+                size = length(runs)
+                keys[place, :size] = _slots(runs)
+                # Padding repeats a real key: even at weight 0, whatever lies in an unused slot could be NaN.
+                keys[place, size:] = runs[0][0]
+                mask[place, :, :, size:] = -torch.inf
+            rows = self._index(join(tuple((row, row + 1) for row, _ in bucket)))
+            items.append(Item(rows, keys, causal=False, first=True, mask=mask))
+        return items
 
     def _tail(self, chunk: Chunk) -> Runs:
         """Slots of what was generated before this chunk."""
@@ -160,4 +185,9 @@ class _Planner:
     def _index(self, runs: Runs) -> slice | torch.Tensor:
         if len(runs) == 1:
             return slice(*runs[0])
-        return torch.cat([torch.arange(start, stop) for start, stop in runs]).to(self._device)
+        return _slots(runs).to(self._device)
+
+
+def _slots(runs: Runs) -> torch.Tensor:
+    """(L,) int64"""
+    return torch.cat([torch.arange(start, stop) for start, stop in runs])

@@ -48,7 +48,7 @@ class SamplingOptions:
 
     def __post_init__(self) -> None:
         _check("max_tokens", self.max_tokens, self.max_tokens >= 1, "at least 1")
-        _check("temperature", self.temperature, 0 <= self.temperature <= 2, "0 to 2")  # noqa: PLR2004 - OpenAI's range
+        _check("temperature", self.temperature, 0 <= self.temperature <= 2, "0 to 2")  # OpenAI's range
         _check("top_p", self.top_p, 0 < self.top_p <= 1, "over 0 and at most 1")
         _check("top_k", self.top_k, self.top_k >= 0, "0 (off) or more")
         _check("seed", self.seed, self.seed is None or -(2**63) <= self.seed < 2**63, "a 64-bit whole number")

@@ -172,7 +172,10 @@ class Scheduler:
                     span.ready = span.planned
 
     def release(self, sequence: Sequence) -> None:
-        """Take a sequence out, wherever it is. What it has computed stays for others; slots it no longer needs are free."""
+        """Take a sequence out, wherever it is.
+
+        What it has computed stays in the tree for others; the slots that it alone needed are free.
+        """
         if sequence.lease is None:
             if sequence in self.waiting:
                 self.waiting.remove(sequence)

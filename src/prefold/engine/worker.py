@@ -30,7 +30,7 @@ class EngineWorker:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._inbox: deque[Callable[[], None]] = deque()
+        self._inbox: deque[Callable[[], object]] = deque()
         self._wake = threading.Condition()
         self.failed = False
         """Whether the thread ended by a fault of its own."""

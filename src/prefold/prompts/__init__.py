@@ -1,0 +1,1 @@
+"""What a request is: prompts, their parts, and their text."""
