@@ -15,7 +15,7 @@ from prefold.errors import InvalidRequest, InvalidTokens, PromptTooLong  # noqa:
 
 TEXTS = (
     "The tenant shall pay the rent on the third working day of every month, in advance, without deduction. ",
-    "def merge(left, right):\n    out = []\n    while left and right:\n        out.append(left.pop(0))\n    return out\n",
+    "def merge(left, right):\n    out = []\n    while left and right:\n        out.append(left.pop(0))\n",
     "猫は窓のそばで眠っていた。外では雨が静かに降っている。",
     "如果合同没有另外约定，出租人应当在交付房屋之前完成维修，并且承担由此产生的费用。",
     '{"tools": [{"name": "search", "parameters": {"query": "string", "limit": 10}}], "step": 3}\n',
@@ -31,9 +31,21 @@ def varied_prompts(encode, number: int) -> list[tuple[list[int], int]]:
     prompts = []
     for _ in range(number):
         tokens = encode("".join(chooser.choices(TEXTS, k=chooser.randint(1, 5))), add_special=False)
-        tokens = tokens[: chooser.randint(12, 160)]
+        tokens = tokens[: chooser.randint(12, 120)]
         prompts.append((tokens, chooser.randint(1, len(tokens) - 1)))
     return prompts
+
+
+def spy_on(engine) -> list:
+    """The logits of every step from now on."""
+    forward, seen = engine.engine._decoder.forward, []
+
+    def spy(batch, pool):
+        seen.append(forward(batch, pool))
+        return seen[-1]
+
+    engine.engine._decoder = type("Spy", (), {"forward": staticmethod(spy)})
+    return seen
 
 
 def test_warm_answers_equal_cold_ones_in_float32(driver):
@@ -54,18 +66,10 @@ def test_warm_answers_equal_cold_ones_in_float32(driver):
 
 def test_with_a_fixed_grid_logits_are_equal_to_the_bit(driver):
     grid = 16
-    for prompt, split in varied_prompts(driver().engine.tokenizer.encode, 8):
-        length = max(len(prompt), 2 * grid)
-        prompt = (prompt * length)[:length]
-        logits = []
+    for prompt, _ in varied_prompts(driver().engine.tokenizer.encode, 8):
+        prompt = (prompt * 3)[: max(len(prompt), 2 * grid)]  # noqa: PLW2901 - at least two cells
         engine = driver(grid=grid, slots=400)
-        forward = engine.engine._decoder.forward
-
-        def spy(batch, pool, forward=forward, logits=logits):
-            logits.append(forward(batch, pool))
-            return logits[-1]
-
-        engine.engine._decoder = type("Spy", (), {"forward": staticmethod(spy)})
+        logits = spy_on(engine)
         cold = engine.ask(prompt, max_tokens=6)
         cold_logits = [row for row in logits if len(row)]
         logits.clear()
@@ -73,24 +77,24 @@ def test_with_a_fixed_grid_logits_are_equal_to_the_bit(driver):
         assert (len(prompt) - 1) // grid * grid == warm.usage.cached
         assert cold.tokens == warm.tokens
         assert all(torch.equal(a, b) for a, b in zip(cold_logits, [row for row in logits if len(row)], strict=True))
-        assert split  # the grid, not the split, decides
 
 
 def test_bfloat16_stays_within_its_tolerance(driver):
-    """Warm and cold differ by rounding only: 2 % of the logits' length as a vector."""
-    for prompt, split in varied_prompts(driver().engine.tokenizer.encode, 6):
-        warm, cold = driver(dtype="bfloat16", slots=400), driver(dtype="bfloat16", slots=400)
+    """As vectors, warm logits are within 6 % of float32's, and on average as near to them as cold ones."""
+    distances = []
+    for prompt, split in varied_prompts(driver().engine.tokenizer.encode, 8):
+        exact, cold, warm = driver(slots=400), driver(dtype="bfloat16", slots=400), driver(dtype="bfloat16", slots=400)
         warm.ask(prompt[:split], max_tokens=1)
         rows = []
-        for engine in (warm, cold):
-            forward = engine.engine._decoder.forward
-            kept = []
-            engine.engine._decoder = type(
-                "Spy", (), {"forward": staticmethod(lambda b, p, f=forward, k=kept: k.append(f(b, p)) or k[-1])}
-            )
+        for engine in (exact, cold, warm):
+            logits = spy_on(engine)
             engine.ask(prompt, max_tokens=1)
-            rows.append(kept[-1][0])
-        assert torch.linalg.norm(rows[0] - rows[1]) / torch.linalg.norm(rows[1]) < 0.02
+            rows.append(logits[-1][0])
+        size = torch.linalg.norm(rows[0])
+        distances.append([float(torch.linalg.norm(row - rows[0]) / size) for row in rows[1:]])
+    cold_distances, warm_distances = zip(*distances, strict=True)
+    assert max(warm_distances) < 0.06
+    assert sum(warm_distances) < 1.5 * sum(cold_distances)
 
 
 def test_recomputed_tokens_are_exactly_what_core_predicts_for_sequential_requests(driver):

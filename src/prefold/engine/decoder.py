@@ -36,7 +36,7 @@ def is_lean(config: ModelConfig) -> bool:
 
 
 class Projection(Protocol):
-    """(T, in) to (T, out)"""
+    """Takes (T, in) to (T, out)."""
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The product."""

@@ -180,6 +180,13 @@ class Engine:
         for ticket in set(self._tickets.values()):
             self.cancel(ticket)
 
+    def abandon(self, error: str) -> None:
+        """Tell every request that the engine is lost. Touches nothing else, since after a fault nothing else is sure."""
+        for ticket in set(self._tickets.values()):
+            for choice in ticket.answers:
+                ticket.request.on_output(Output(choice, finish="error", error=error))
+        self._tickets.clear()
+
     def pin(self, run: bytes, scope: Scope = SHARED) -> Pin[Span]:
         """Keep the cached part of a prefix until `unpin`; see `Cache.pin`."""
         return self.cache.pin(run, scope)

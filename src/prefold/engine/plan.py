@@ -114,8 +114,7 @@ class _Planner:
         for start, stop, span in chunk.sequence.spans():
             if start < chunk.start:
                 key = (id(span), min(stop, chunk.start) - start)
-                runs, users = self._pieces.setdefault(key, (cut(span.runs, 0, key[1]), []))
-                users.append(rows)
+                self._pieces.setdefault(key, (cut(span.runs, 0, key[1]), []))[1].append(rows)
                 keys.append(key)
         self._private.append((*rows, keys, chunk))
 
@@ -149,9 +148,9 @@ class _Planner:
                 keys_of_chunk = self._index(chunk.sequence.slots(chunk.start, chunk.stop))
                 own.append(Item(rows, keys_of_chunk, causal=True, first=True))
             later += [Item(rows, self._index(runs), causal=False, first=False) for runs in groups if runs]
-        for runs, users in common.values():
+        for keys_of_all, users in common.values():
             together = self._index(join(tuple(users)))
-            later.append(Item(together, self._index(runs), causal=False, first=False))
+            later.append(Item(together, self._index(keys_of_all), causal=False, first=False))
         return (*self._single_rows(single), *own, *later)
 
     def _single_rows(self, single: list[tuple[int, Runs]]) -> list[Item]:
@@ -189,5 +188,5 @@ class _Planner:
 
 
 def _slots(runs: Runs) -> torch.Tensor:
-    """(L,) int64"""
+    """Single slots, (L,) int64."""
     return torch.cat([torch.arange(start, stop) for start, stop in runs])

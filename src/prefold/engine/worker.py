@@ -102,6 +102,7 @@ class EngineWorker:
         except BaseException:
             _log.exception("The engine has failed")
             self.failed = True
+            self.engine.abandon("The engine has failed; its log says why")
             raise
         finally:
             with self._wake:
