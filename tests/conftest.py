@@ -8,8 +8,6 @@ import platformdirs
 import pytest
 from hypothesis import HealthCheck, settings
 
-from prefold.engine.checkpoint import Checkpoint, resolve
-
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.register_profile(
     "explore", deadline=None, max_examples=1_000, stateful_step_count=80, suppress_health_check=list(HealthCheck)
@@ -18,8 +16,10 @@ settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")
-def default_checkpoint() -> Checkpoint:
+def default_checkpoint():
     """The default model in the user's own cache folder: fetched and converted on first use, like a user's."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
+    from prefold.engine.checkpoint import resolve  # noqa: PLC0415 - core is tested without the engine's packages
+
     return resolve(None, cache_dir=platformdirs.user_cache_path("prefold"), progress=lambda *_: None)

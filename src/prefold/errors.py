@@ -64,5 +64,13 @@ class MissingExtra(PrefoldError):
     """A feature whose optional packages are not installed."""
 
 
+class EngineFailed(PrefoldError):
+    """The model or the engine failed while it worked on the request."""
+
+
+class NoRoom(PrefoldError):
+    """The request would fit the K/V memory, but what is pinned leaves too little of it."""
+
+
 class EngineStopped(PrefoldError):
     """The engine was shut down while the request was waiting or running."""

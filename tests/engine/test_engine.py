@@ -194,7 +194,7 @@ def test_pinned_prefixes_stay_and_cannot_fill_the_pool(driver):
     ticket, (answer,) = engine.submit(range(3000, 3100), max_tokens=10)
     engine.run()
     assert "error" == answer.finish
-    assert "Pinned prefixes leave room for 80 tokens" in answer.outputs[-1].error
+    assert "Pinned prefixes leave room for 80 tokens" in answer.outputs[-1].error.message
     engine.engine.unpin(pin)
     assert "length" == engine.ask(range(3000, 3100), max_tokens=10, ignore_eos=True).finish
     assert ticket.answers == {}
@@ -307,5 +307,5 @@ def test_a_failing_step_fails_its_requests_and_nothing_else(driver):
     engine.engine._decoder = type("Failing", (), {"forward": staticmethod(fail_once)})
     answer = engine.ask("The capital of France is", max_tokens=5)
     assert "error" == answer.finish
-    assert "out of memory" in answer.outputs[-1].error
+    assert "out of memory" in answer.outputs[-1].error.message
     assert "length" == engine.ask("The capital of France is", max_tokens=5, ignore_eos=True).finish

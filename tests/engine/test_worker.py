@@ -12,12 +12,12 @@ torch = pytest.importorskip("torch")
 from prefold.core.tokens import pack  # noqa: E402 - after the check that torch is there
 from prefold.engine.request import Request, SamplingOptions  # noqa: E402
 from prefold.engine.worker import EngineWorker  # noqa: E402
-from prefold.errors import CapacityError, EngineStopped, InvalidTokens  # noqa: E402
+from prefold.errors import CapacityError, EngineStopped, InvalidTokens, ModelError  # noqa: E402
 
 
 @pytest.fixture
 def worker(driver):
-    worker = EngineWorker(driver(slots=600).engine)
+    worker = EngineWorker(lambda: driver(slots=600).engine)
     worker.start()
     yield worker
     worker.stop(drain=False)
@@ -70,6 +70,14 @@ def test_a_bad_request_is_refused_in_the_callers_thread_and_a_bad_call_in_its_fu
     with pytest.raises(CapacityError):
         worker.call(fail).result(9)
     assert "length" == last_of(ask(worker, [1, 2])[1]).finish
+
+
+def test_a_model_that_does_not_load_is_reported_by_start():
+    def fail():
+        raise ModelError("no such file")
+
+    with pytest.raises(ModelError, match="no such file"):
+        EngineWorker(fail).start()
 
 
 def test_draining_finishes_what_is_there_and_takes_nothing_new(worker):

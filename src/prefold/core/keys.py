@@ -9,9 +9,10 @@ therefore written down here, in full, and carry a version:
     block = SHA-256( parent key | block_size little-endian uint32 tokens )
 
 Lengths are little-endian; texts are UTF-8. Only whole blocks have keys. A salt takes the parent's place at the block
-that holds its first token, so that blocks wholly before it are shared and all later ones are private. The three forms
-cannot be confused: the first 32 bytes of a block's input are a digest, and no one can find a digest that equals one of
-the two constants. The idea of chaining is vLLM's (docs, "Automatic Prefix Caching"); the encoding is our own.
+that holds its first token, so that blocks wholly before it are shared and all later ones are private; where in that
+block it begins makes no difference to the keys. The three forms cannot be confused: the first 32 bytes of a block's
+input are a digest, and no one can find a digest that equals one of the two constants. The idea of chaining is vLLM's
+(docs, "Automatic Prefix Caching"); the encoding is our own.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from prefold.engine.scheduler import Scheduler
 from prefold.engine.scheduler import Sequence as Running
 from prefold.engine.slots import SlotPool, Span, SpanStore
 from prefold.engine.tokenizer import Tokenizer
-from prefold.errors import CapacityError, InvalidTokens, PromptTooLong
+from prefold.errors import EngineFailed, InvalidTokens, NoRoom, PrefoldError, PromptTooLong
 
 _log = logging.getLogger(__name__)
 
@@ -180,8 +180,8 @@ class Engine:
         for ticket in set(self._tickets.values()):
             self.cancel(ticket)
 
-    def abandon(self, error: str) -> None:
-        """Tell every request that the engine is lost. Touches nothing else, since after a fault nothing else is sure."""
+    def abandon(self, error: PrefoldError) -> None:
+        """Tell every request that the engine is lost; touches nothing else, since nothing else is sure any more."""
         for ticket in set(self._tickets.values()):
             for choice in ticket.answers:
                 ticket.request.on_output(Output(choice, finish="error", error=error))
@@ -215,17 +215,18 @@ class Engine:
         except RuntimeError as error:  # torch's own, out of memory among them: these requests fail, the engine goes on
             _log.exception("A step of %d tokens failed", len(batch.tokens))
             for sequence in list(self.scheduler.running):
-                self._end(sequence, "error", f"The model failed: {str(error).splitlines()[0]}")
+                reason = str(error).splitlines()[0]
+                self._end(sequence, "error", EngineFailed(f"The model failed: {reason}", hint="see the server's log"))
             return True
         ran = self._clock()
         self.scheduler.commit(chunks)
-        for row, (sequence, token) in enumerate(zip(sampled, tokens, strict=True)):
-            self._accept(sequence, token, logits[row])
-        times, done = self.times, self._clock()
+        times = self.times  # counted before anybody hears of the step
         times.steps += 1
         times.planning += planned - begin
         times.model += ran - planned
-        times.answering += done - ran
+        for row, (sequence, token) in enumerate(zip(sampled, tokens, strict=True)):
+            self._accept(sequence, token, logits[row])
+        times.answering += self._clock() - ran
         return True
 
     # Inside
@@ -233,11 +234,12 @@ class Engine:
     def _refuse_oldest(self) -> None:
         """Nothing runs and yet the oldest request does not fit: only pins can be in its way."""
         if self.scheduler.waiting and not self.scheduler.running:
-            held = CapacityError(
-                f"Pinned prefixes leave room for {self.cache.free + self.cache.evictable} tokens only",
+            room = self.cache.free + self.cache.evictable
+            held = NoRoom(
+                f"Pinned prefixes leave room for {room} tokens only",
                 hint="unpin something or give the pool more memory",
             )
-            self._end(self.scheduler.waiting[0], "error", str(held))
+            self._end(self.scheduler.waiting[0], "error", held)
 
     def _choose(self, logits: torch.Tensor, sampled: Sequence[Running]) -> list[int]:
         if not sampled:
@@ -269,7 +271,7 @@ class Engine:
         self,
         sequence: Running,
         reason: FinishReason,
-        error: str | None = None,
+        error: PrefoldError | None = None,
         *,
         text: str = "",
         tokens: tuple[int, ...] = (),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from prefold.core.keys import SHARED, Scope
-from prefold.errors import InvalidRequest
+from prefold.errors import InvalidRequest, PrefoldError
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -107,7 +107,7 @@ class Output:
         infos: log-probabilities of `tokens`, where asked for.
         finish: why the choice ended, None while it goes on.
         usage: of the whole request; set on its very last output.
-        error: message where `finish` is `error`.
+        error: why, where `finish` is `error`.
     """
 
     choice: int
@@ -116,7 +116,7 @@ class Output:
     infos: tuple[TokenInfo, ...] = ()
     finish: FinishReason | None = None
     usage: Usage | None = None
-    error: str | None = None
+    error: PrefoldError | None = None
 
 
 @dataclass(eq=False)

@@ -10,11 +10,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prefold.engine.engine import Engine, Ticket
 from prefold.engine.request import Request
-from prefold.errors import EngineStopped, PrefoldError
+from prefold.errors import EngineFailed, EngineStopped
 
 _log = logging.getLogger(__name__)
 
@@ -25,22 +25,36 @@ class EngineWorker:
     """Runs an engine until told to stop.
 
     Args:
-        engine: used by nobody else from now on.
+        load: makes the engine. It is called in the engine's thread, and nothing else in the process should compute with
+            torch: each thread that does gets threads of its own from OpenMP, and once there are more of them than
+            cores, libgomp stops spinning at barriers, which costs a tenth of the speed and more.
+
+    Attributes:
+        engine: there from `start` on; its state belongs to the thread.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self._inbox: deque[Callable[[], object]] = deque()
+    engine: Engine
+
+    def __init__(self, load: Callable[[], Engine]) -> None:
+        self._load = load
+        self._loaded: Future[None] = Future()
+        self._inbox: deque[tuple[Future[Any], Callable[[], None]]] = deque()
         self._wake = threading.Condition()
         self.failed = False
         """Whether the thread ended by a fault of its own."""
         self._stopping = False
         self._draining = False
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name="prefold-engine", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread and wait until the engine is loaded.
+
+        Raises:
+            PrefoldError: whatever `load` raised.
+        """
         self._thread.start()
+        self._loaded.result()
 
     def stop(self, *, drain: bool, timeout: float | None = None) -> None:
         """Stop the thread.
@@ -77,44 +91,60 @@ class EngineWorker:
         Raises:
             EngineStopped: if the worker is stopping or has failed.
         """
+        with self._wake:
+            if self._draining:
+                raise _stopped()
+        return self._post(function)
+
+    def _post(self, function: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()
 
         def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 future.set_result(function())
-            except PrefoldError as error:
+            except Exception as error:  # noqa: BLE001 - handed to whoever asked; the engine goes on
                 future.set_exception(error)
 
-        self._post(run)
-        return future
-
-    def _post(self, function: Callable[[], object]) -> None:
         with self._wake:
-            if self._draining:
-                raise EngineStopped("The engine is stopping", hint="send the request to another server")
-            self._inbox.append(function)
-            self._wake.notify()
+            if self._ended:
+                future.set_exception(_stopped())
+            else:
+                self._inbox.append((future, run))
+                self._wake.notify()
+        return future
 
     def _run(self) -> None:
         try:
+            self.engine = self._load()
+        except BaseException as error:  # noqa: BLE001 - handed to whoever called start()
+            self._ended = True
+            self._loaded.set_exception(error)
+            return
+        self._loaded.set_result(None)
+        try:
             while self._turn():
                 pass
+            self.engine.cancel_all()
         except BaseException:
             _log.exception("The engine has failed")
             self.failed = True
-            self.engine.abandon("The engine has failed; its log says why")
+            self.engine.abandon(EngineFailed("The engine has failed", hint="its log says why"))
             raise
         finally:
             with self._wake:
-                self._draining = True
-            self.engine.cancel_all()
+                self._draining = self._ended = True
+            for future, _ in self._inbox:
+                if not future.done():
+                    future.set_exception(_stopped())
 
     def _turn(self) -> bool:
-        """Whatever is to be done now; False when the thread is to end."""
+        """Do whatever there is to do now; False when the thread is to end."""
         with self._wake:
             while not (self._inbox or self.engine.busy or self._draining):
                 self._wake.wait()
-            tasks = list(self._inbox)
+            tasks = [run for _, run in self._inbox]
             self._inbox.clear()
         for task in tasks:
             task()
@@ -125,3 +155,7 @@ class EngineWorker:
         elif self._draining and not self._inbox:
             return False
         return True
+
+
+def _stopped() -> EngineStopped:
+    return EngineStopped("The engine is stopping", hint="send the request to another server")

@@ -1,0 +1,1 @@
+"""The command line: commands, configuration and environment, nothing else."""

@@ -1,0 +1,113 @@
+"""`prefold serve`: a model behind an OpenAI-compatible server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from prefold.engine.options import DType
+
+_DTYPES: dict[str, DType] = {"bf16": "bfloat16", "fp32": "float32", "bfloat16": "bfloat16", "float32": "float32"}
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 for any free one.")
+@click.option("--served-model-name", metavar="NAME", help="What clients call the model.  [default: its own name]")
+@click.option(
+    "--dtype", type=click.Choice(list(_DTYPES)), default="bf16", show_default=True, help="Of weights and K/V."
+)
+@click.option("--device", default="cpu", show_default=True, help="Where the model runs: cpu, cuda, cuda:1, ...")
+@click.option("--kv-memory", metavar="SIZE", default="2GiB", show_default=True, help="Memory for K/V.")
+@click.option(
+    "--step-tokens", type=click.IntRange(min=1), default=1024, show_default=True, help="Most tokens in a step."
+)
+@click.option(
+    "--max-running", type=click.IntRange(min=1), default=64, show_default=True, help="Most answers at a time."
+)
+@click.option(
+    "--order",
+    type=click.Choice(["lpm", "fcfs"]),
+    default="lpm",
+    show_default=True,
+    help="Who goes first: the longest cached prefix, or the first to come.",
+)
+@click.option(
+    "--max-overtakes",
+    type=click.IntRange(min=0),
+    default=64,
+    show_default=True,
+    help="How often a request may be overtaken under lpm.",
+)
+@click.option(
+    "--grid",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Cut hits at multiples of this many tokens, which makes cold and warm logits equal to the bit.",
+)
+@click.option("--policy", default="lru", show_default=True, help="Who is evicted from the cache.")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads of the model.  [default: all cores]")
+@click.option(
+    "--drain-timeout",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="Seconds that running requests may take to finish after Ctrl-C or SIGTERM.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    show_default=True,
+    help="What is logged to standard error.",
+)
+def serve(
+    model: str | None,
+    host: str,
+    port: int,
+    served_model_name: str | None,
+    drain_timeout: float,
+    log_level: str,
+    dtype: str,
+    kv_memory: str,
+    **options: Any,
+) -> None:
+    """Serve MODEL over HTTP.
+
+    MODEL is a Hugging Face folder, a .gguf file or a hub id; smollm2-135m-instruct without it. The server speaks
+    OpenAI's API under /v1, and never reads a prompt prefix twice while it is in memory.
+    """
+    import logging
+
+    from prefold.cli.display import LoadingDisplay
+    from prefold.cli.session import console, current_cache_folder
+    from prefold.core.units import parse_bytes
+    from prefold.engine.checkpoint import resolve
+    from prefold.engine.loading import load_engine
+    from prefold.engine.options import EngineOptions
+    from prefold.engine.worker import EngineWorker
+    from prefold.server import run
+    from prefold.server.app import PrefoldApp
+
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    engine_options = EngineOptions(dtype=_DTYPES[dtype], kv_memory=parse_bytes(kv_memory), **options)
+    listener = run.bind(host, port)  # before the model is loaded: a port that is taken is known at once
+    with LoadingDisplay(console(stderr=True)) as progress:
+        checkpoint = resolve(model, cache_dir=current_cache_folder(), progress=progress)
+        progress(f"Loading {checkpoint.name}", 0, 0)
+        worker = EngineWorker(lambda: load_engine(checkpoint, engine_options))
+        worker.start()
+    names = tuple(dict.fromkeys(name for name in (served_model_name, checkpoint.name, model) if name))
+    room = f"{worker.engine.cache.capacity:,} tokens"
+    run.serve(
+        PrefoldApp(worker, names),
+        worker,
+        listener,
+        drain_timeout=drain_timeout,
+        log_level=log_level,
+        on_ready=lambda: click.echo(f"Serving {names[0]} at {run.url_of(listener)}/v1 (K/V room for {room})", err=True),
+    )

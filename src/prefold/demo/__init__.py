@@ -1,0 +1,1 @@
+"""The demo: real scenes, played with the prefix cache off and on."""

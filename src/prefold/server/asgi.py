@@ -1,0 +1,155 @@
+"""One HTTP exchange over ASGI: a bounded body in; JSON, text or server-sent events out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any
+
+from prefold.errors import PrefoldError
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+BODY_LIMIT = 32 << 20
+"""Most bytes in a request body."""
+
+BODY_SECONDS = 60.0
+"""Longest time a client may take to send a body."""
+
+
+class HttpError(PrefoldError):
+    """A refusal with an HTTP status of its own.
+
+    Args:
+        status: of the response.
+        code: machine-readable name, where OpenAI's API has one.
+        param: the request field at fault, where there is one.
+        headers: more response headers.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        hint: str = "",
+        code: str | None = None,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.code = code
+        self.param = param
+        self.headers = dict(headers or {})
+
+
+class ClientGone(Exception):
+    """The client closed the connection before its request was complete."""
+
+
+def encode_json(value: object) -> bytes:
+    r"""JSON as UTF-8.
+
+    A lone surrogate, which a client may have sent and which UTF-8 cannot hold, becomes the escape `\udXXX` that JSON
+    has for it; other text stays as it is.
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-8", "backslashreplace")
+
+
+class Exchange:
+    """A request and the response to it.
+
+    Attributes:
+        method: in capitals; HEAD counts as GET, the server leaves its body out.
+        path: percent-decoded.
+        started: whether a response has begun, after which its status stands.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.method = "GET" if scope["method"] == "HEAD" else str(scope["method"])
+        self.path = str(scope["path"])
+        self.started = False
+        self._headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
+        self._receive = receive
+        self._send = send
+
+    def header(self, name: str) -> str | None:
+        """A request header's first value; `name` in lower case."""
+        wanted = name.encode()
+        return next((value.decode("latin-1") for key, value in self._headers if key == wanted), None)
+
+    async def body(self) -> bytes:
+        """The whole request body.
+
+        Raises:
+            HttpError: 413 if it is larger than `BODY_LIMIT`, 408 if it takes longer than `BODY_SECONDS`.
+            ClientGone: if the client left before its end.
+        """
+        declared = self.header("content-length")
+        if declared is not None and declared.isdecimal() and int(declared[:20]) > BODY_LIMIT:
+            raise _too_large()
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                more = True
+                while more:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGone
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > BODY_LIMIT:
+                        raise _too_large()
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            raise HttpError(
+                408, f"The request body did not arrive within {BODY_SECONDS:.0f} s", hint="send it without pauses"
+            ) from None
+        return b"".join(parts)
+
+    async def gone(self) -> None:
+        """Return when the client has closed the connection; call it after `body`."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def reply(
+        self, status: int, body: bytes, content_type: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Send a whole response."""
+        await self._start(status, content_type, {"content-length": str(len(body)), **(headers or {})})
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def reply_json(self, status: int, value: object, headers: Mapping[str, str] | None = None) -> None:
+        """Send a whole response in JSON."""
+        await self.reply(status, encode_json(value), "application/json", headers)
+
+    async def start_events(self) -> None:
+        """Begin a stream of server-sent events."""
+        # Proxies that buffer responses would make a stream of tokens arrive in lumps.
+        await self._start(200, "text/event-stream", {"cache-control": "no-cache", "x-accel-buffering": "no"})
+
+    async def send_events(self, values: Iterable[object]) -> None:
+        """Send events with JSON data, in one write."""
+        if body := b"".join(b"data: %b\n\n" % encode_json(value) for value in values):
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def end_events(self) -> None:
+        """Send the event that ends OpenAI's streams, and end the response."""
+        await self._send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+
+    async def _start(self, status: int, content_type: str, headers: Mapping[str, str]) -> None:
+        self.started = True
+        fields = {"content-type": content_type, **headers}
+        encoded = [(name.encode(), value.encode()) for name, value in fields.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": encoded})
+
+
+def _too_large() -> HttpError:
+    return HttpError(413, f"The request body is larger than {BODY_LIMIT} bytes", hint="send a shorter prompt")
