@@ -41,7 +41,7 @@ from rich.table import Table
 TOKEN_IDS = range(100, 40_000)  # special tokens lie below, and every common vocabulary reaches beyond
 REACH_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 600.0
-PAUSE_S = 0.3  # threads of the last server stop spinning before the next one is timed
+PAUSE_S = 2.0  # threads of the server before may spin for a while after its last answer
 
 talk = Console(stderr=True, highlight=False)
 
