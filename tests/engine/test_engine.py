@@ -56,12 +56,20 @@ def test_warm_answers_equal_cold_ones_in_float32(driver):
     cold.run()
     assert 0 == cold.engine.cache.counters.hit
 
+    # Warm, one after another and all together: first the part before the split, then the whole.
+    warm = driver(slots=20000)
     for number, (prompt, split) in enumerate(prompts):
-        warm = driver(slots=400)
-        warm.ask(prompt[:split], max_tokens=1)
-        answer = warm.ask(prompt, max_tokens=10)
-        assert split <= answer.usage.cached < len(prompt)
-        assert expected[number].tokens == answer.tokens, (number, split)
+        warm.submit(prompt[:split], max_tokens=1, scope=Scope(f"warm-{number}"))
+    warm.run()
+    answers = [warm.submit(p, max_tokens=10, scope=Scope(f"warm-{i}"))[1][0] for i, (p, _) in enumerate(prompts)]
+    warm.run()
+    for number, (prompt, split) in enumerate(prompts):
+        assert split <= answers[number].usage.cached < len(prompt)
+        assert expected[number].tokens == answers[number].tokens, (number, split)
+    for number, (prompt, split) in enumerate(prompts[::4]):
+        alone = driver(slots=400)
+        alone.ask(prompt[:split], max_tokens=1)
+        assert expected[4 * number].tokens == alone.ask(prompt, max_tokens=10).tokens, (number, split)
 
 
 def test_with_a_fixed_grid_logits_are_equal_to_the_bit(driver):
