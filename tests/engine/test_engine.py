@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from prefold.core.cache import Cache, NoValues  # noqa: E402 - after the check that torch is there
 from prefold.core.keys import Scope  # noqa: E402
 from prefold.core.tokens import pack, unpack  # noqa: E402
-from prefold.errors import InvalidRequest, InvalidTokens, PromptTooLong  # noqa: E402
+from prefold.errors import CapacityError, InvalidRequest, InvalidTokens, NoRoom, PromptTooLong  # noqa: E402
 
 TEXTS = (
     "The tenant shall pay the rent on the third working day of every month, in advance, without deduction. ",
@@ -199,12 +199,18 @@ def test_pinned_prefixes_stay_and_cannot_fill_the_pool(driver):
     for number in range(4):
         engine.ask(range(2000 + 100 * number, 2070 + 100 * number), max_tokens=1)
     assert 39 == engine.ask(prompt, max_tokens=1).usage.cached
-    ticket, (answer,) = engine.submit(range(3000, 3100), max_tokens=10)
-    engine.run()
-    assert "error" == answer.finish
-    assert "Pinned prefixes leave room for 80 tokens" in answer.outputs[-1].error.message
+    with pytest.raises(NoRoom, match="may need 110 tokens; pinned prefixes leave 80"):
+        engine.submit(range(3000, 3100), max_tokens=10)
+    assert "length" == engine.ask([*prompt, *range(3000, 3060)], max_tokens=20, ignore_eos=True).finish
     engine.engine.unpin(pin)
-    assert "length" == engine.ask(range(3000, 3100), max_tokens=10, ignore_eos=True).finish
+
+    engine.engine.reset()
+    engine.ask(prompt, max_tokens=1)
+    ticket, _ = engine.submit(range(3000, 3060), max_tokens=50)
+    engine.engine.step()
+    with pytest.raises(CapacityError, match="too little room for a request that was accepted"):
+        engine.engine.pin(pack(prompt))
+    engine.run()
     assert ticket.answers == {}
 
 
@@ -260,6 +266,29 @@ def test_top_k_and_top_p_of_nearly_nothing_are_greedy(driver):
     greedy = driver().ask(TEXTS[6], max_tokens=8).tokens
     assert greedy == driver().ask(TEXTS[6], max_tokens=8, temperature=1.5, top_k=1, seed=1).tokens
     assert greedy == driver().ask(TEXTS[6], max_tokens=8, temperature=1.5, top_p=1e-6, seed=1).tokens
+
+
+def test_temperatures_next_to_nothing_are_greedy(driver):
+    greedy = driver().ask(TEXTS[6], max_tokens=4).tokens
+    for temperature in (1e-9, 1e-39, 5e-324):
+        assert greedy == driver().ask(TEXTS[6], max_tokens=4, temperature=temperature).tokens
+
+
+def test_logits_that_are_no_numbers_fail_their_own_request_only(driver):
+    engine = driver()
+    forward = engine.engine._decoder.forward
+
+    def poison(batch, pool):
+        logits = forward(batch, pool).clone()
+        logits[0] = torch.nan
+        return logits
+
+    engine.engine._decoder = type("Poisoned", (), {"forward": staticmethod(poison)})
+    _, (bad,) = engine.submit("Once upon", max_tokens=3)
+    _, (good,) = engine.submit("The capital of France is", max_tokens=1)
+    engine.run()
+    assert ("error", "length") == (bad.finish, good.finish)
+    assert "finite" in bad.outputs[-1].error.message
 
 
 def test_requests_that_can_never_run_are_refused_at_once(driver):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
+import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
@@ -12,6 +13,7 @@ from prefold.core.cache import Cache, NoValues
 from prefold.core.keys import SHARED, Scope
 from prefold.core.tokens import count, pack, unpack
 from prefold.engine.options import EngineOptions
+from prefold.engine.plan import build
 from prefold.engine.request import Request, SamplingOptions
 from prefold.engine.scheduler import Scheduler, Sequence
 from prefold.engine.slots import SlotPool, Span, SpanStore
@@ -34,7 +36,6 @@ class PretendEngine:
         self.arrivals += 1
         request = Request(pack(prompt), SamplingOptions(max_tokens=max_tokens), lambda _: None, scope)
         sequence = Sequence(request, 0, self.arrivals, request.prompt)
-        assert self.scheduler.fits(sequence)
         self.scheduler.add(sequence)
         return sequence
 
@@ -54,6 +55,7 @@ class PretendEngine:
             for position, slot in zip(range(first, chunk.stop), slots, strict=True):
                 self.contents[slot] = tuple(known[: position + 1])
                 self.computed += position < count(chunk.sequence.run)
+        self.check_plan(chunks)
         for chunk in chunks:  # all writes of a layer come before its reads
             known = self.known(chunk.sequence)
             slots = [s for a, b in chunk.sequence.slots(0, chunk.stop) for s in range(a, b)]
@@ -70,6 +72,37 @@ class PretendEngine:
                     self.scheduler.release(sequence)
                     self.finished.append(sequence)
         return chunks
+
+    def check_plan(self, chunks) -> None:
+        """Every row attends once to each of its own positions up to its own, and to nothing else."""
+        if not chunks:
+            return
+        batch = build(chunks, self.pool.capacity, torch.device("cpu"))
+        seen = [[] for _ in batch.tokens]
+        for item in batch.items:
+            rows = torch.arange(len(seen))[item.rows].tolist()
+            keys = torch.arange(self.pool.capacity)[item.keys]
+            for place, row in enumerate(rows):
+                assert item.first == (not seen[row])
+                if item.mask is not None:
+                    seen[row] += keys[place][item.mask[place, 0, 0] == 0].tolist()
+                else:
+                    seen[row] += keys[: place + 1 if item.causal else None].tolist()
+        expected = [
+            [slot for a, b in chunk.sequence.slots(0, position + 1) for slot in range(a, b)]
+            for chunk in chunks
+            for position in range(chunk.start, chunk.stop)
+        ]
+        assert [sorted(slots) for slots in expected] == [sorted(slots) for slots in seen]
+        assert [row for row, slots in enumerate(expected) if self.ends(chunks, row)] == batch.samples.tolist()
+
+    @staticmethod
+    def ends(chunks, row) -> bool:
+        for chunk in chunks:
+            row -= chunk.stop - chunk.start
+            if row < 0:
+                return row == -1 and chunk.sample
+        return False
 
     def run(self) -> None:
         while self.scheduler.waiting or self.scheduler.running:
@@ -152,6 +185,35 @@ def test_a_cancelled_request_leaves_what_it_computed_and_nothing_else():
     engine.check()
     assert 16 == engine.cache.tree.size
     assert 16 == engine.cache.peek(pack([1] * 40))
+
+
+def test_a_request_that_fits_is_not_held_up_by_one_that_does_not():
+    engine = PretendEngine(capacity=100, step_tokens=100, max_overtakes=5)
+    engine.add([1] * 30, max_tokens=1)
+    engine.run()
+    running = engine.add([2] * 30, max_tokens=20)
+    engine.step()
+    small = engine.add([3] * 5, max_tokens=1)
+    large = engine.add([1] * 30 + [4] * 30, max_tokens=1)
+    engine.step()
+    assert small in engine.finished
+    assert large in engine.scheduler.waiting
+    engine.run()
+    assert [running, large] == engine.finished[2:]
+
+
+def test_many_running_answers_do_not_starve_a_prompt():
+    engine = PretendEngine(capacity=1000, step_tokens=16, max_running=50)
+    for number in range(20):
+        engine.add([1, number], max_tokens=30)
+    while engine.scheduler.waiting:
+        engine.step()
+    prompt = engine.add([2] * 40)
+    steps = 0
+    while prompt.generated == 0:
+        engine.step()
+        steps += 1
+    assert steps == 10  # a quarter of 16 tokens in each
 
 
 def test_longest_cached_prefix_goes_first_and_nobody_is_overtaken_for_ever():

@@ -170,6 +170,12 @@ class Cache(Generic[V]):
         held = sum(min(node.stop, match.length) - node.start for node in match.node.path() if not node.pins)
         return count(run) - match.length + reserve <= self.free + self.evictable - held
 
+    def attainable(self, run: bytes, scope: Scope = SHARED) -> int:
+        """Tokens that a prompt and its answer may take up when nothing else runs: all but what others' pins hold."""
+        held = self._pinned_nodes()
+        own = sum(node.length for node in self.tree.peek(run, scope).node.path() if node in held)
+        return self.capacity - sum(node.length for node in held) + own
+
     def can_grow(self, tokens: int) -> bool:
         """Whether `grow` would find room."""
         return tokens <= self.free + self.evictable
@@ -272,10 +278,7 @@ class Cache(Generic[V]):
         """
         known = self.tree.peek(run, scope).length
         node = self._insert(run[: known * WIDTH], scope, _no_new_tokens).node
-        held: set[Node[V]] = set()
-        for pin in self._pins:
-            held.update(pin.node.path())
-        held.update(node.path())
+        held = self._pinned_nodes().union(node.path())
         total = sum(other.length for other in held)
         if total > self._pin_limit:
             raise CapacityError(
@@ -300,6 +303,9 @@ class Cache(Generic[V]):
         return before - self.tree.size
 
     # Inside
+
+    def _pinned_nodes(self) -> set[Node[V]]:
+        return {node for pin in self._pins for node in pin.node.path()}
 
     def _tick(self) -> int:
         self._clock += 1

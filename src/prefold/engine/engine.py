@@ -22,12 +22,12 @@ from prefold.engine.decoder import Decoder
 from prefold.engine.model_config import ModelConfig
 from prefold.engine.options import EngineOptions
 from prefold.engine.plan import build
-from prefold.engine.request import FinishReason, Output, Request, TokenInfo, Usage
+from prefold.engine.request import FinishReason, Output, Request, SamplingOptions, TokenInfo, Usage
 from prefold.engine.scheduler import Scheduler
 from prefold.engine.scheduler import Sequence as Running
 from prefold.engine.slots import SlotPool, Span, SpanStore
 from prefold.engine.tokenizer import Tokenizer
-from prefold.errors import EngineFailed, InvalidTokens, NoRoom, PrefoldError, PromptTooLong
+from prefold.errors import CapacityError, EngineFailed, InvalidTokens, NoRoom, PrefoldError, PromptTooLong
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class _Answer:
     """One choice of a request, on its way."""
 
     text: AnswerText
-    generator: torch.Generator
+    generator: torch.Generator | None
     sequence: Running
 
 
@@ -133,7 +133,7 @@ class Engine:
                 f"Token id {highest} is outside the vocabulary",
                 hint=f"this model's ids end at {self.config.vocab_size - 1}",
             )
-        total = length + request.sampling.max_tokens
+        total = _tokens_of(request)
         for limit, what in ((self.config.context_length, "context length"), (self.pool.capacity, "K/V memory")):
             if total > limit:
                 raise PromptTooLong(
@@ -148,21 +148,22 @@ class Engine:
 
         Raises:
             InvalidTokens, PromptTooLong: see `validate`.
+            NoRoom: if what is pinned leaves too little room for it.
         """
         self.validate(request)
+        needed, attainable = _tokens_of(request), self.cache.attainable(request.prompt, request.scope)
+        if needed > attainable:
+            raise NoRoom(
+                f"The request may need {needed} tokens; pinned prefixes leave {attainable}",
+                hint="unpin something, lower max_tokens, or give the pool more memory",
+            )
         ticket = Ticket(request)
         for choice in range(request.sampling.choices):
             self._arrivals += 1
             # Only the first choice counts as a request; the others find its whole prompt.
             running = Running(request, choice, self._arrivals, request.prompt, cached=None if choice == 0 else 0)
-            generator = torch.Generator()
-            if request.sampling.seed is None:
-                generator.seed()
-            else:
-                generator.manual_seed((request.sampling.seed + choice) % 2**63)
-            ticket.answers[choice] = _Answer(
-                AnswerText(self.tokenizer.stream(), request.sampling.stop), generator, running
-            )
+            text = AnswerText(self.tokenizer.stream(), request.sampling.stop)
+            ticket.answers[choice] = _Answer(text, _generator(request.sampling, choice), running)
             self._tickets[running] = ticket
             self.scheduler.add(running)
         return ticket
@@ -188,8 +189,21 @@ class Engine:
         self._tickets.clear()
 
     def pin(self, run: bytes, scope: Scope = SHARED) -> Pin[Span]:
-        """Keep the cached part of a prefix until `unpin`; see `Cache.pin`."""
-        return self.cache.pin(run, scope)
+        """Keep the cached part of a prefix until `unpin`; see `Cache.pin`.
+
+        Raises:
+            CapacityError: if pins would hold too much, or leave too little for a request that was accepted.
+        """
+        pin = self.cache.pin(run, scope)
+        for ticket in set(self._tickets.values()):
+            request = ticket.request
+            if _tokens_of(request) > self.cache.attainable(request.prompt, request.scope):
+                self.cache.unpin(pin)
+                raise CapacityError(
+                    f"Pinning {pin.length} tokens would leave too little room for a request that was accepted",
+                    hint="try again when it has finished, or give the pool more memory",
+                )
+        return pin
 
     def unpin(self, pin: Pin[Span]) -> None:
         """Let a pinned prefix be evicted again."""
@@ -211,13 +225,13 @@ class Engine:
         planned = self._clock()
         try:
             logits = self._decoder.forward(batch, self.kv)
-            tokens = self._choose(logits, sampled)
         except RuntimeError as error:  # torch's own, out of memory among them: these requests fail, the engine goes on
             _log.exception("A step of %d tokens failed", len(batch.tokens))
             for sequence in list(self.scheduler.running):
                 reason = str(error).splitlines()[0]
                 self._end(sequence, "error", EngineFailed(f"The model failed: {reason}", hint="see the server's log"))
             return True
+        tokens = self._choose(logits, sampled)
         ran = self._clock()
         self.scheduler.commit(chunks)
         times = self.times  # counted before anybody hears of the step
@@ -225,7 +239,11 @@ class Engine:
         times.planning += planned - begin
         times.model += ran - planned
         for row, (sequence, token) in enumerate(zip(sampled, tokens, strict=True)):
-            self._accept(sequence, token, logits[row])
+            if token is None:
+                nothing = EngineFailed("The model gave no finite logits", hint="check the weights, or use --dtype fp32")
+                self._end(sequence, "error", nothing)
+            else:
+                self._accept(sequence, token, logits[row])
         times.answering += self._clock() - ran
         return True
 
@@ -241,7 +259,7 @@ class Engine:
             )
             self._end(self.scheduler.waiting[0], "error", held)
 
-    def _choose(self, logits: torch.Tensor, sampled: Sequence[Running]) -> list[int]:
+    def _choose(self, logits: torch.Tensor, sampled: Sequence[Running]) -> list[int | None]:
         if not sampled:
             return []
         answers = [self._tickets[sequence].answers[sequence.choice] for sequence in sampled]
@@ -289,3 +307,20 @@ class Engine:
         if not ticket.answers:
             usage = Usage(count(ticket.request.prompt), ticket.cached, ticket.completion)
         ticket.request.on_output(Output(sequence.choice, text, tokens, infos, reason, usage, error))
+
+
+def _tokens_of(request: Request) -> int:
+    """Most tokens that a request can take up."""
+    return count(request.prompt) + request.sampling.max_tokens
+
+
+def _generator(options: SamplingOptions, choice: int) -> torch.Generator | None:
+    """What one choice draws its tokens with, None if it draws none."""
+    if options.temperature == 0:
+        return None
+    generator = torch.Generator()
+    if options.seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed((options.seed + choice) % 2**63)
+    return generator

@@ -20,14 +20,16 @@ class EngineOptions:
         dtype: of weights, activations, K and V.
         device: `cpu`, `cuda`, `cuda:1`, ...
         kv_memory: bytes for K and V.
-        step_tokens: most tokens in one forward pass. Larger is faster for long prompts; smaller keeps the pauses
-            between the tokens of running requests short.
+        step_tokens: most tokens in one forward pass, beside those of running answers, which leave prompts at least a
+            quarter of it. Larger is faster for long prompts; smaller keeps the pauses between the tokens of running
+            answers short.
         max_running: most requests that run at the same time.
         order: who is admitted first: `lpm`, the longest cached prefix, or `fcfs`, the first to come.
         max_overtakes: how often a waiting request may be overtaken before it goes first under `lpm`; so nobody waits
             for more than those that were there before it and this many others.
         grid: hits and chunks of a prompt are cut at multiples of this many tokens. 1 uses every cached token; with a
-            larger one, cold and warm runs see the same shapes, which makes their logits equal to the bit.
+            larger one, a prompt sees the same shapes cold and warm, which makes its logits equal to the bit if nothing
+            else runs and the prefix came from prompts, not from answers.
         policy: who is evicted, a name from `core.policies.POLICIES`.
         threads: CPU threads for the model, None to leave torch's choice.
     """

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import torch
 
-from prefold.core.tokens import count
 from prefold.engine.scheduler import Chunk
 from prefold.engine.slots import Runs, cut, join, length
 
@@ -101,57 +100,60 @@ def build(chunks: list[Chunk], scratch: int, device: torch.device) -> Batch:
     )
 
 
+Rows = tuple[int, int]
+"""Rows of a batch, `(start, stop)`."""
+
+
 class _Planner:
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._pieces: dict[tuple[int, int], tuple[Runs, list[tuple[int, int]]]] = {}
-        self._private: list[tuple[int, int, list[tuple[int, int]], Chunk]] = []
+        self._pieces: dict[tuple[int, int], tuple[Runs, list[Rows]]] = {}
+        self._chunks: list[tuple[Rows, int, Chunk]] = []
 
     def add(self, chunk: Chunk, row: int) -> None:
         """Note the keys of a chunk whose first row is `row`."""
         rows = (row, row + chunk.stop - chunk.start)
-        keys = []
-        for start, stop, span in chunk.sequence.spans():
-            if start < chunk.start:
-                key = (id(span), min(stop, chunk.start) - start)
-                self._pieces.setdefault(key, (cut(span.runs, 0, key[1]), []))[1].append(rows)
-                keys.append(key)
-        self._private.append((*rows, keys, chunk))
+        shared = 0  # keys before this position belong to nodes that others hold too; below them nobody else holds any
+        for node in chunk.sequence.nodes():
+            if node.start >= chunk.start or node.pins == 1:
+                break
+            shared = min(node.stop, chunk.start)
+            piece = (id(node), shared - node.start)
+            self._pieces.setdefault(piece, (cut(node.value.runs, 0, piece[1]), []))[1].append(rows)
+        self._chunks.append((rows, shared, chunk))
 
     def items(self) -> tuple[Item, ...]:
         """All items; those that give a row its first result come before those that are merged into it."""
+        # Nodes with the same users follow each other on their path, and are attended to as one.
+        by_users: defaultdict[Runs, list[Runs]] = defaultdict(list)
+        for runs, users in self._pieces.values():
+            by_users[tuple(users)].append(runs)
         own: list[Item] = []
         single: list[tuple[int, Runs]] = []
-        later: list[Item] = []
-        common = {
-            key: piece
-            for key, piece in self._pieces.items()
-            if len(piece[1]) > 1 and length(piece[0]) * length(tuple(piece[1])) >= SHARED_MIN
-        }
-        for start, stop, keys, chunk in self._private:
-            groups: list[Runs] = [()]
-            for key in keys:
-                if key not in common:
-                    runs = self._pieces[key][0]
-                    joined = join(groups[-1], runs)
-                    if len(joined) > 1 and length(runs) >= ALONE_MIN:
-                        groups.append(runs)
-                    else:
-                        groups[-1] = joined
-            rows = slice(start, stop)
-            if stop - start == 1:
-                # The newest token sees itself and everything before it: no mask.
-                last = join(groups[-1], self._tail(chunk), chunk.sequence.slots(chunk.start, chunk.stop))
-                single.append((start, last))
-                groups.pop()
+        merged: list[Item] = []
+        loose: defaultdict[Rows, list[Runs]] = defaultdict(list)
+        for group, parts in by_users.items():
+            shared_keys = join(*parts)
+            if len(group) > 1 and length(shared_keys) * length(group) >= SHARED_MIN:
+                merged.append(Item(self._index(join(group)), self._index(shared_keys), causal=False, first=False))
             else:
-                keys_of_chunk = self._index(chunk.sequence.slots(chunk.start, chunk.stop))
-                own.append(Item(rows, keys_of_chunk, causal=True, first=True))
-            later += [Item(rows, self._index(runs), causal=False, first=False) for runs in groups if runs]
-        for keys_of_all, users in common.values():
-            together = self._index(join(tuple(users)))
-            later.append(Item(together, self._index(keys_of_all), causal=False, first=False))
-        return (*self._single_rows(single), *own, *later)
+                for rows in group:
+                    loose[rows] += parts
+        for rows, shared, chunk in self._chunks:
+            before = join(*loose[rows], chunk.sequence.slots(shared, chunk.start))
+            apart: list[Runs] = []
+            if len(before) > 1:
+                apart = [(run,) for run in before if run[1] - run[0] >= ALONE_MIN]
+                before = tuple(run for run in before if run[1] - run[0] < ALONE_MIN)
+            itself = chunk.sequence.slots(chunk.start, chunk.stop)
+            if chunk.stop - chunk.start == 1:
+                single.append((rows[0], join(before, itself)))  # the newest token sees all of it: no mask
+            else:
+                own.append(Item(slice(*rows), self._index(itself), causal=True, first=True))
+                if before:
+                    apart.append(before)
+            merged += [Item(slice(*rows), self._index(runs), causal=False, first=False) for runs in apart]
+        return (*self._single_rows(single), *own, *merged)
 
     def _single_rows(self, single: list[tuple[int, Runs]]) -> list[Item]:
         """Items for single rows, those with few keys padded together by length."""
@@ -175,11 +177,6 @@ class _Planner:
             rows = self._index(join(tuple((row, row + 1) for row, _ in bucket)))
             items.append(Item(rows, keys, causal=False, first=True, mask=mask))
         return items
-
-    def _tail(self, chunk: Chunk) -> Runs:
-        """Slots of what was generated before this chunk."""
-        offset = count(chunk.sequence.run)
-        return cut(chunk.sequence.tail, 0, chunk.start - offset) if chunk.start > offset else ()
 
     def _index(self, runs: Runs) -> slice | torch.Tensor:
         if len(runs) == 1:

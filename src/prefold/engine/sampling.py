@@ -8,28 +8,36 @@ import torch
 
 from prefold.engine.request import SamplingOptions, TokenInfo, TokenLogprob
 
+MIN_TEMPERATURE = 1e-6
+"""Temperatures between 0 and this one sample as this one does, which is all but greedy."""
+
 
 def choose(
-    logits: torch.Tensor, options: Sequence[SamplingOptions], generators: Sequence[torch.Generator]
-) -> list[int]:
-    """One token for each row.
+    logits: torch.Tensor, options: Sequence[SamplingOptions], generators: Sequence[torch.Generator | None]
+) -> list[int | None]:
+    """One token for each row; None where the model gave no finite numbers.
 
     Args:
         logits: (S, V) float32
         options: for each row.
-        generators: for each row, on the CPU; advanced once for each token that is drawn, so that a seed gives the same
-            answer in whatever company the request runs.
+        generators: for each row, on the CPU, None where nothing is drawn; advanced once for each token that is drawn,
+            so that a seed gives the same answer in whatever company the request runs.
     """
-    tokens: list[int] = torch.argmax(logits, dim=-1).tolist()
+    highest, likeliest = torch.max(logits, dim=-1)  # NaN counts as highest
+    finite: list[bool] = torch.isfinite(highest).tolist()
+    tokens: list[int | None] = likeliest.tolist()
     for row, (option, generator) in enumerate(zip(options, generators, strict=True)):
-        if option.temperature > 0:
+        if not finite[row]:
+            tokens[row] = None
+        elif generator is not None:
             tokens[row] = _draw(logits[row].cpu(), option, generator)
     return tokens
 
 
 def _draw(logits: torch.Tensor, options: SamplingOptions, generator: torch.Generator) -> int:
     """Sample from one row, (V,) float32."""
-    scaled = logits / options.temperature
+    # The highest becomes 0 and the divisor is kept away from 0: nothing overflows but what has no chance anyway.
+    scaled = (logits - logits.max()) / max(options.temperature, MIN_TEMPERATURE)
     ids: torch.Tensor | None = None
     if 0 < options.top_k < scaled.numel():
         scaled, ids = torch.topk(scaled, options.top_k)

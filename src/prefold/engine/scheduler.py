@@ -14,10 +14,11 @@ recompute", Kwon et al., 2023). Pure Python: no torch, no clock.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from prefold.core.cache import Cache, Lease
+from prefold.core.radix import Node
 from prefold.core.tokens import WIDTH, count, pack
 from prefold.engine.options import EngineOptions
 from prefold.engine.request import Request
@@ -27,7 +28,7 @@ TAIL_QUANTUM = 32
 """Slots by which a growing answer is extended, so that it stays in long runs."""
 
 LPM_WINDOW = 128
-"""Waiting requests, oldest first, that are ranked by their match; the rest follow in order of arrival."""
+"""Waiting requests, oldest first, that are ranked by their match and considered in one step."""
 
 
 @dataclass(eq=False)
@@ -45,6 +46,7 @@ class Sequence:
         cached: hit on the first admission, None before it.
         overtaken: how many later arrivals were admitted first.
         lease: hold on the prompt's nodes while running.
+        prompt_slots: slots of `run`, in order; the tree may cut its nodes anew, but a token keeps its slot.
         tail: slots of `fresh`, more than it has tokens.
     """
 
@@ -58,6 +60,7 @@ class Sequence:
     cached: int | None = None
     overtaken: int = 0
     lease: Lease[Span] | None = None
+    prompt_slots: Runs = ()
     tail: Runs = ()
 
     @property
@@ -65,11 +68,9 @@ class Sequence:
         """Whether part of the prompt has yet to run."""
         return self.computed < count(self.run)
 
-    def spans(self) -> Iterator[tuple[int, int, Span]]:
-        """`(start, stop, span)` of each node of the prompt, in order."""
-        if self.lease is not None:
-            for node in self.lease.node.path():
-                yield node.start, node.stop, node.value
+    def nodes(self) -> list[Node[Span]]:
+        """The tree nodes of the prompt, in order; none unless running."""
+        return self.lease.node.path() if self.lease is not None else []
 
     def ready(self) -> int:
         """Leading prompt tokens whose K and V are in place."""
@@ -81,22 +82,16 @@ class Sequence:
 
     def _frontier(self, progress: Callable[[Span], int]) -> int:
         position = 0
-        for start, stop, span in self.spans():
-            position = start + progress(span)
-            if position < stop:
+        for node in self.nodes():
+            position = node.start + progress(node.value)
+            if position < node.stop:
                 break
         return position
 
     def slots(self, begin: int, end: int) -> Runs:
         """Slots of the positions `begin` up to, not including, `end`."""
-        parts = []
-        for start, stop, span in self.spans():
-            if start < end and begin < stop:
-                parts.append(cut(span.runs, begin - start, end - start))
         offset = count(self.run)
-        if end > offset:
-            parts.append(cut(self.tail, begin - offset, end - offset))
-        return join(*parts)
+        return join(cut(self.prompt_slots, begin, end), cut(self.tail, begin - offset, end - offset))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,14 +144,11 @@ class Scheduler:
         """Put a sequence into the queue."""
         insort(self.waiting, sequence, key=lambda other: other.arrival)
 
-    def fits(self, sequence: Sequence) -> bool:
-        """Whether the sequence could run if it were alone."""
-        return count(sequence.run) + sequence.request.sampling.max_tokens <= self._cache.capacity
-
     def schedule(self) -> list[Chunk]:
-        """Chunks of the next step: a token of each sequence that decodes, then prompts up to `step_tokens` in all."""
+        """Chunks of the next step: a token of each running answer, then prompts for the rest of `step_tokens`."""
         chunks = self._decode()
-        budget = max(self._options.step_tokens - len(chunks), self._options.grid)  # decoding never stops prefill
+        step = self._options.step_tokens
+        budget = max(step - len(chunks), step // 4, self._options.grid)  # decoding does not starve prompts
         for sequence in self.running:
             if sequence.prefilling:
                 budget -= self._prefill(sequence, budget, chunks)
@@ -168,8 +160,8 @@ class Scheduler:
         for chunk in chunks:
             chunk.sequence.computed = chunk.stop
             if chunk.start < count(chunk.sequence.run):
-                for _, _, span in chunk.sequence.spans():
-                    span.ready = span.planned
+                for node in chunk.sequence.nodes():
+                    node.value.ready = node.value.planned
 
     def release(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it is.
@@ -191,8 +183,8 @@ class Scheduler:
             return Span(runs, stop - start, stop - start)
 
         ready = sequence.ready()
-        for _, _, span in sequence.spans():
-            span.planned = span.ready  # a step that was planned and failed
+        for node in sequence.nodes():
+            node.value.planned = node.value.ready  # a step that was planned and failed
         self._cache.release(
             sequence.lease, tail=pack(sequence.fresh[:made]), make_value=keep_in_tree, keep=None if made else ready
         )
@@ -200,7 +192,7 @@ class Scheduler:
         first = made - kept  # the tree had these tokens already
         self._pool.free(cut(sequence.tail, 0, first))
         self._pool.free(cut(sequence.tail, made, length(sequence.tail)))
-        sequence.lease, sequence.tail = None, ()
+        sequence.lease, sequence.prompt_slots, sequence.tail = None, (), ()
 
     # Inside
 
@@ -248,32 +240,35 @@ class Scheduler:
         stop = min(end, start + budget if grid == 1 else (start // grid + 1) * grid)
         if stop <= start or stop - start > budget:
             return 0
-        for first, last, span in sequence.spans():
-            if first < stop:
-                span.planned = max(span.planned, min(stop, last) - first)
+        for node in sequence.nodes():
+            if node.start < stop:
+                node.value.planned = max(node.value.planned, min(stop, node.stop) - node.start)
         chunks.append(Chunk(sequence, start, stop, frontier, sample=stop == end))
         self.computed_tokens += stop - start
         return stop - start
 
     def _admit_waiting(self, budget: int, chunks: list[Chunk]) -> None:
-        if not self.waiting or budget <= 0 or len(self.running) >= self._options.max_running:
+        if not self.waiting or budget < self._options.grid or len(self.running) >= self._options.max_running:
             return
         ranked = iter(self._ranked())
-        while self.waiting and budget > 0 and len(self.running) < self._options.max_running:
-            sequence = self.waiting[0]
-            if self._options.order == "lpm" and sequence.overtaken < self._options.max_overtakes:
-                sequence = next(other for other in ranked if other.lease is None)
-            if not self._admit(sequence):
+        while self.waiting and budget >= self._options.grid and len(self.running) < self._options.max_running:
+            oldest = self.waiting[0]
+            in_order = self._options.order == "fcfs" or oldest.overtaken >= self._options.max_overtakes
+            sequence = oldest if in_order else next((other for other in ranked if other.lease is None), None)
+            if sequence is None:
                 break
-            budget -= self._prefill(sequence, budget, chunks)
+            if self._admit(sequence):
+                budget -= self._prefill(sequence, budget, chunks)
+            elif in_order:
+                break  # nobody may go before it; under lpm the next in rank may fit
 
     def _ranked(self) -> list[Sequence]:
-        if self._options.order == "fcfs" or len(self.waiting) == 1:
-            return list(self.waiting)
+        if self._options.order == "fcfs":
+            return []
         window = self.waiting[:LPM_WINDOW]
         hits = {id(sequence): self._cache.peek(sequence.run, sequence.request.scope) for sequence in window}
         window.sort(key=lambda sequence: -hits[id(sequence)])  # stable: equal hits in order of arrival
-        return window + self.waiting[LPM_WINDOW:]
+        return window
 
     def _admit(self, sequence: Sequence) -> bool:
         """Start a waiting sequence if there is room; False if there is none yet."""
@@ -295,7 +290,8 @@ class Scheduler:
         sequence.computed = lease.hit
         if sequence.cached is None:
             sequence.cached = lease.hit
-        sequence.tail = self._pool.allocate(reserve, after=sequence.slots(0, count(sequence.run))[-1][1])
+        sequence.prompt_slots = join(*(node.value.runs for node in sequence.nodes()))
+        sequence.tail = self._pool.allocate(reserve, after=sequence.prompt_slots[-1][1])
         self.waiting.remove(sequence)
         self.running.append(sequence)
         for other in self.waiting:

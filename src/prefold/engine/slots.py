@@ -64,32 +64,52 @@ class SlotPool:
             raise ValueError(f"{count} slots asked for, {self.free_slots} free")
         taken: list[tuple[int, int]] = []
         wanted = count
-        while wanted:
-            place = self._find(wanted, after, spare)
-            start = self._starts[place]
-            stop = min(self._stops[place], start + wanted)
-            if stop == self._stops[place]:
-                del self._starts[place], self._stops[place]
-            else:
-                self._starts[place] = stop
-            taken.append((start, stop))
-            wanted -= stop - start
-            after = stop
-        self.free_slots -= count
-        return join(tuple(taken))
-
-    def _find(self, wanted: int, after: int | None, spare: int) -> int:
-        """Index of the free run to take from: the one at `after`, else the tightest that fits, else the longest."""
         if after is not None:
             place = bisect_left(self._starts, after)
             if place < len(self._starts) and self._starts[place] == after:
-                return place
-        lengths = [stop - start for start, stop in zip(self._starts, self._stops, strict=True)]
-        for enough in (wanted + spare, wanted):
-            fitting = [(size, place) for place, size in enumerate(lengths) if size >= enough]
-            if fitting:
-                return min(fitting)[1]
-        return max((size, -place) for place, size in enumerate(lengths))[1] * -1
+                taken.append(self._take(place, wanted))
+                wanted -= taken[-1][1] - taken[-1][0]
+        if wanted:
+            lengths = [stop - start for start, stop in zip(self._starts, self._stops, strict=True)]
+            for enough in (wanted + spare, wanted):
+                fitting = [(size, place) for place, size in enumerate(lengths) if size >= enough]
+                if fitting:
+                    taken.append(self._take(min(fitting)[1], wanted))
+                    break
+            else:
+                taken += self._take_longest(lengths, wanted)
+        self.free_slots -= count
+        return join(tuple(taken))
+
+    def _take(self, place: int, wanted: int) -> tuple[int, int]:
+        """Up to `wanted` slots from the beginning of one free run."""
+        start = self._starts[place]
+        stop = min(self._stops[place], start + wanted)
+        if stop == self._stops[place]:
+            del self._starts[place], self._stops[place]
+        else:
+            self._starts[place] = stop
+        return start, stop
+
+    def _take_longest(self, lengths: list[int], wanted: int) -> list[tuple[int, int]]:
+        """`wanted` slots from the longest free runs, of which no single one has as many."""
+        chosen = []
+        for place in sorted(range(len(lengths)), key=lambda place: (-lengths[place], place)):
+            chosen.append(place)
+            wanted -= lengths[place]
+            if wanted <= 0:
+                break
+        taken = [(self._starts[place], self._stops[place]) for place in chosen]
+        gone = set(chosen[:-1])
+        last = chosen[-1]
+        if wanted == 0:
+            gone.add(last)
+        else:
+            self._starts[last] = self._stops[last] + wanted
+            taken[-1] = (taken[-1][0], self._starts[last])
+        self._starts = [start for place, start in enumerate(self._starts) if place not in gone]
+        self._stops = [stop for place, stop in enumerate(self._stops) if place not in gone]
+        return taken
 
     def free(self, runs: Runs) -> None:
         """Give slots back.

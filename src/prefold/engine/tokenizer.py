@@ -159,7 +159,9 @@ class TextStream:
         unfinished = min(len(text) - len(text.rstrip(_REPLACEMENT)), _LONGEST_UNFINISHED)
         piece = text[self._given : len(text) - unfinished]
         self._given += len(piece)
-        if piece and not unfinished:
+        if not piece and not unfinished and self._given == len(text):
+            self._window.pop()  # a token without text, such as a special one, changes nothing that follows
+        elif piece and not unfinished:
             del self._window[: self._settled]
             self._settled = len(self._window)
             self._given = len(self._tokenizer.decode(self._window))

@@ -27,6 +27,7 @@ COMPLETION_TOKENS = 16
 """The same of a completion, as in OpenAI's API."""
 
 MAX_PROMPTS = 1024
+MAX_ANSWERS = 1024
 """Most prompts in one request."""
 
 # Fields that are refused, with the values beside null that say nothing and are let through.
@@ -240,6 +241,12 @@ def _call(fields: Fields, prompts: tuple[Prompt, ...], max_tokens: int, logprobs
     if not isinstance(stops, list) or not all(isinstance(text, str) for text in stops):
         fields.refuse("stop", "a string or a list of strings")
     choices = fields.integer("n")
+    if choices is not None and choices * len(prompts) > MAX_ANSWERS:
+        raise InvalidRequest(
+            f"{len(prompts)} prompts with {choices} answers each in one request",
+            hint=f"ask for up to {MAX_ANSWERS} answers in all",
+            param="n",
+        )
     sampling = SamplingOptions(
         max_tokens=max_tokens,
         temperature=fields.number("temperature", 1.0),
