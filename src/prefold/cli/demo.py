@@ -13,12 +13,13 @@ from prefold.cli.extras import INSTALL_HINT, missing_extra
 from prefold.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
     from prefold.demo.engine import EnginePlayer
     from prefold.demo.report import Price
+    from prefold.demo.scenes import Scene
     from prefold.engine.options import DType
 
 _DTYPES: Mapping[str, DType] = {"fp32": "float32", "bf16": "bfloat16"}
@@ -86,8 +87,8 @@ def demo(context: click.Context, quick: bool, dtype: str, price: str, currency: 
     else:
         data.print(*report.conclusions(), sep="\n", soft_wrap=True, markup=False)
     if interrupted:
-        finished = ", ".join(result.scene.name for result in results) or "none"
-        talk.print(f"Stopped in the scene {scenes[len(results)].name}. Finished scenes: {finished}.")
+        finished, left = scenes[: len(results)], scenes[len(results) :]
+        talk.print(f"Stopped. Finished scenes: {_names(finished)}. Others: {_names(left)}.")
         context.exit(ExitCode.INTERRUPTED)
     if report.has_fault:
         context.exit(ExitCode.FINDINGS)
@@ -108,6 +109,10 @@ def _load_engine(dtype: DType, talk: Console) -> EnginePlayer | None:
 
     with LoadingDisplay(talk) as progress:
         return EnginePlayer.load(dtype, current_cache_folder(), progress)
+
+
+def _names(scenes: Sequence[Scene]) -> str:
+    return ", ".join(scene.name for scene in scenes) or "none"
 
 
 def _parse_price(text: str, currency: str) -> Price:

@@ -6,6 +6,7 @@ from prefold.errors import MissingExtra
 
 ENGINE_MODULES = frozenset(
     {
+        "accelerate",
         "gguf",
         "httptools",
         "numpy",

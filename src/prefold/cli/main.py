@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,6 +23,9 @@ from prefold.cli.exit_codes import ExitCode
 from prefold.cli.extras import missing_extra
 from prefold.cli.session import COLORS, Color, Session, default_cache_folder
 from prefold.errors import PrefoldError
+
+if TYPE_CHECKING:
+    from prefold.cli.settings import Settings
 
 _COMPLETION_VARIABLE = "_PREFOLD_COMPLETE"
 
@@ -81,7 +85,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, lazy.help) for name, lazy in COMMANDS.items()])
 
 
-def _read_settings(context: click.Context, _parameter: click.Parameter, path: Path | None) -> object:
+def _read_settings(context: click.Context, _parameter: click.Parameter, path: Path | None) -> Settings | None:
     """Read the configuration files, so that the options after this one find their defaults there."""
     if context.resilient_parsing:  # of shell completion, which must not fail
         return None
@@ -134,19 +138,15 @@ def _read_settings(context: click.Context, _parameter: click.Parameter, path: Pa
 )
 @click.version_option(__version__, prog_name="prefold", message="%(prog)s %(version)s", allow_from_autoenv=False)
 @click.pass_context
-def prefold(context: click.Context, settings: object, cache_dir: Path, color: Color) -> None:
+def prefold(context: click.Context, settings: Settings, cache_dir: Path, color: Color) -> None:
     """Read every prompt prefix once: a real model with an exact prefix cache.
 
     Options can also be set in prefold.toml and by variables such as PREFOLD_SERVE_PORT; see `prefold config show`.
     """
     if context.invoked_subcommand is None:
         click.echo(_INTRODUCTION)
-        return
-    from prefold.cli.settings import Settings
-
-    if not isinstance(settings, Settings):
-        raise TypeError(f"--config-file gave {settings!r}")
-    context.obj = Session(cache_dir.expanduser(), color, settings)
+    else:
+        context.obj = Session(cache_dir.expanduser(), color, settings)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -157,9 +157,8 @@ def run(arguments: Sequence[str]) -> int:
     except PrefoldError as error:
         return _fail(error.message, error.hint)
     except click.ClickException as error:
-        context_of_error = getattr(error, "ctx", None)
-        path = context_of_error.command_path if context_of_error else "prefold"
-        return _fail(error.format_message(), f"See `{path} --help`.")
+        misused = error.ctx if isinstance(error, click.UsageError) else None
+        return _fail(error.format_message(), f"See `{misused.command_path if misused else 'prefold'} --help`.")
     except ModuleNotFoundError as error:
         missing = missing_extra(error)
         if missing is None:
