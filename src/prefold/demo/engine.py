@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
-
 from prefold.core.tokens import count, pack
 from prefold.demo.play import Message, Reply
 from prefold.engine.checkpoint import resolve
@@ -35,7 +33,7 @@ class EnginePlayer:
 
     def __init__(self, name: str, engine: Engine, clock: Callable[[], float]) -> None:
         self.name = name
-        self.threads = torch.get_num_threads()
+        self.threads = engine.threads
         self._engine = engine
         self._clock = clock
 

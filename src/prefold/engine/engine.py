@@ -117,6 +117,11 @@ class Engine:
         """Whether any request waits or runs."""
         return bool(self._tickets)
 
+    @property
+    def threads(self) -> int:
+        """CPU threads that the model computes with."""
+        return torch.get_num_threads()
+
     def validate(self, request: Request) -> None:
         """Refuse a request that could never run. Reads nothing that changes, so any thread may call it.
 
