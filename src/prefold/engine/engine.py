@@ -6,7 +6,7 @@ Not thread-safe: `EngineWorker` owns it in production, tests drive it directly.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -23,8 +23,7 @@ from prefold.engine.model_config import ModelConfig
 from prefold.engine.options import EngineOptions
 from prefold.engine.plan import build
 from prefold.engine.request import FinishReason, Output, Request, SamplingOptions, TokenInfo, Usage
-from prefold.engine.scheduler import Scheduler
-from prefold.engine.scheduler import Sequence as Running
+from prefold.engine.scheduler import Scheduler, Sequence
 from prefold.engine.slots import SlotPool, Span, SpanStore
 from prefold.engine.tokenizer import Tokenizer
 from prefold.errors import CapacityError, EngineFailed, InvalidTokens, NoRoom, PrefoldError, PromptTooLong
@@ -38,7 +37,7 @@ class _Answer:
 
     text: AnswerText
     generator: torch.Generator | None
-    sequence: Running
+    sequence: Sequence
 
 
 @dataclass(eq=False)
@@ -110,7 +109,7 @@ class Engine:
         self._decoder = decoder
         self._clock = clock
         self._arrivals = 0
-        self._tickets: dict[Running, Ticket] = {}
+        self._tickets: dict[Sequence, Ticket] = {}
 
     @property
     def busy(self) -> bool:
@@ -166,11 +165,11 @@ class Engine:
         for choice in range(request.sampling.choices):
             self._arrivals += 1
             # Only the first choice counts as a request; the others find its whole prompt.
-            running = Running(request, choice, self._arrivals, request.prompt, cached=None if choice == 0 else 0)
+            sequence = Sequence(request, choice, self._arrivals, request.prompt, cached=None if choice == 0 else 0)
             text = AnswerText(self.tokenizer.stream(), request.sampling.stop)
-            ticket.answers[choice] = _Answer(text, _generator(request.sampling, choice), running)
-            self._tickets[running] = ticket
-            self.scheduler.add(running)
+            ticket.answers[choice] = _Answer(text, _generator(request.sampling, choice), sequence)
+            self._tickets[sequence] = ticket
+            self.scheduler.add(sequence)
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
@@ -264,7 +263,7 @@ class Engine:
             )
             self._end(self.scheduler.waiting[0], "error", held)
 
-    def _choose(self, logits: torch.Tensor, sampled: Sequence[Running]) -> list[int | None]:
+    def _choose(self, logits: torch.Tensor, sampled: list[Sequence]) -> list[int | None]:
         if not sampled:
             return []
         answers = [self._tickets[sequence].answers[sequence.choice] for sequence in sampled]
@@ -272,7 +271,7 @@ class Engine:
             logits, [sequence.request.sampling for sequence in sampled], [answer.generator for answer in answers]
         )
 
-    def _accept(self, sequence: Running, token: int, logits: torch.Tensor) -> None:
+    def _accept(self, sequence: Sequence, token: int, logits: torch.Tensor) -> None:
         """Take a chosen token into its answer and say so."""
         ticket = self._tickets[sequence]
         options = ticket.request.sampling
@@ -292,7 +291,7 @@ class Engine:
 
     def _end(
         self,
-        sequence: Running,
+        sequence: Sequence,
         reason: FinishReason,
         error: PrefoldError | None = None,
         *,
