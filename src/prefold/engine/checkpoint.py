@@ -269,7 +269,7 @@ def _build_once(target: Path, build: Callable[[Path], None], progress: Progress)
     except OSError as error:
         raise ModelError(
             f"The converted model cannot be written to {target}: {error.strerror or error}.",
-            hint="Free some disk space, or choose another cache folder with XDG_CACHE_HOME.",
+            hint="Free some disk space, or choose another cache folder with --cache-dir.",
         ) from error
     return target
 

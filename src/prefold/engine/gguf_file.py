@@ -124,7 +124,10 @@ def convert(path: Path, folder: Path, *, source: str, sha256: str, progress: Pro
             del model.config.quantization_config
         with _quiet():
             model.save_pretrained(folder)
-    except (*_READ_ERRORS, ImportError, RuntimeError) as error:
+    except ImportError as error:  # transformers asks for some packages only when it needs them
+        hint = 'pip install --upgrade "prefold[engine]"'
+        raise MissingExtra(f"Converting {path} needs another package: {error}", hint=hint) from error
+    except (*_READ_ERRORS, RuntimeError) as error:
         raise ModelError(f"{path} cannot be converted: {error}", hint=_DAMAGED) from error
     _forget_versions(folder)
     _correct_tokenizer(reader, folder)
