@@ -141,6 +141,8 @@ def _print_table(report: dict[str, Any]) -> None:
         table.add_column(f"requests in {format_bytes(memory)}", justify="right")
     table.add_row("1", format_bytes(report["bytes_per_token"]), end_section=True)
     for row in report["contexts"]:
+        if row == report["context"]:
+            continue  # a line of its own, the last one
         table.add_row(*_cells(row))
     table.add_section()
     table.add_row(*_cells(report["context"]), style="bold")
