@@ -27,7 +27,8 @@ def ask(worker, prompt, *, max_tokens=4):
     """Submit; returns the ticket and a queue of outputs."""
     outputs: queue.Queue = queue.Queue()
     options = SamplingOptions(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
-    return worker.submit(Request(pack(prompt), options, outputs.put)), outputs
+    (ticket,) = worker.submit(Request(pack(prompt), options, outputs.put))
+    return ticket, outputs
 
 
 def last_of(outputs):

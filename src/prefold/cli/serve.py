@@ -47,7 +47,8 @@ _DTYPES: dict[str, DType] = {"bf16": "bfloat16", "fp32": "float32", "bfloat16": 
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Cut hits at multiples of this many tokens, which makes cold and warm logits equal to the bit.",
+    help="Cut hits and chunks of prompts at multiples of this many tokens. A prompt that runs alone, on a prefix that "
+    "came from prompts, then has the same logits to the bit, cold and warm.",
 )
 @click.option("--policy", default="lru", show_default=True, help="Who is evicted from the cache.")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of the model.  [default: all cores]")

@@ -155,6 +155,14 @@ class Engine:
             NoRoom: if what is pinned leaves too little room for it.
         """
         self.validate(request)
+        return self.enqueue(request)
+
+    def enqueue(self, request: Request) -> Ticket:
+        """Queue a request that `validate` has passed.
+
+        Raises:
+            NoRoom: if what is pinned leaves too little room for it.
+        """
         needed, attainable = _tokens_of(request), self.cache.attainable(request.prompt, request.scope)
         if needed > attainable:
             raise NoRoom(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-import platformdirs
 import torch
 
 from prefold.core.units import format_bytes
@@ -14,6 +12,7 @@ from prefold.engine.checkpoint import Checkpoint
 from prefold.engine.decoder import Decoder, LeanDecoder, is_lean
 from prefold.engine.engine import Engine
 from prefold.engine.options import EngineOptions
+from prefold.engine.size import KVShape
 from prefold.engine.tokenizer import Tokenizer
 from prefold.engine.weights import load_weights
 from prefold.errors import UnsupportedModel, UsageError
@@ -36,10 +35,15 @@ def load_engine(
     """
     config = checkpoint.config
     config.require_full_attention()
+    if config.mla is not None:
+        raise UnsupportedModel(
+            f"{checkpoint.name} uses multi-head latent attention, which this engine does not run yet",
+            hint="choose a model with ordinary or grouped-query attention",
+        )
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     device = _device(options.device)
-    slots = options.kv_memory // kv_bytes_per_token(checkpoint, options)
+    slots = options.kv_memory // KVShape.of_model(config).bytes_per_token(options.dtype)
     if slots < 2:  # one token of prompt and one of answer
         raise UsageError(
             f"{format_bytes(options.kv_memory)} of K/V memory hold {slots} tokens of {checkpoint.name}",
@@ -47,22 +51,6 @@ def load_engine(
         )
     decoder = load_decoder(checkpoint, getattr(torch, options.dtype), device)
     return Engine(decoder, config, Tokenizer(checkpoint.folder), options, clock, slots)
-
-
-def kv_bytes_per_token(checkpoint: Checkpoint, options: EngineOptions) -> int:
-    """Bytes of K and V for one token, all layers.
-
-    Raises:
-        UnsupportedModel: for latent attention, whose cache is of another shape.
-    """
-    config = checkpoint.config
-    if config.mla is not None:
-        raise UnsupportedModel(
-            f"{checkpoint.name} uses multi-head latent attention, which this engine does not run yet",
-            hint="choose a model with ordinary or grouped-query attention",
-        )
-    itemsize: int = getattr(torch, options.dtype).itemsize
-    return 2 * config.layers * config.kv_heads * config.head_dim * itemsize
 
 
 def load_decoder(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> Decoder:
@@ -82,8 +70,3 @@ def _device(name: str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise UsageError(f"The device {name!r} cannot be used: {reason}", hint="use --device cpu") from None
     return device
-
-
-def default_cache_folder() -> Path:
-    """Where converted models are kept."""
-    return platformdirs.user_cache_path("prefold")

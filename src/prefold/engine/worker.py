@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 from prefold.engine.engine import Engine, Ticket
@@ -71,15 +72,18 @@ class EngineWorker:
         if self._thread.is_alive():
             self.stop(drain=False)
 
-    def submit(self, request: Request) -> Future[Ticket]:
-        """Queue a request; its outputs come through `request.on_output`.
+    def submit(self, *requests: Request) -> list[Future[Ticket]]:
+        """Queue requests; their outputs come through `request.on_output`.
 
         Raises:
-            InvalidTokens, PromptTooLong: if it could never run; checked here, in the caller's thread.
+            InvalidTokens, PromptTooLong: if one of them could never run, and then none does; checked here, in the
+                caller's thread.
             EngineStopped: if the worker is stopping.
         """
-        self.engine.validate(request)
-        return self.call(lambda: self.engine.submit(request))
+        for request in requests:
+            self.engine.validate(request)
+        self._refuse_if_stopping()
+        return [self._post(partial(self.engine.enqueue, request)) for request in requests]
 
     def cancel(self, ticket: Future[Ticket]) -> None:
         """Stop a request, however far it is. Does nothing if it was refused or has ended."""
@@ -91,10 +95,13 @@ class EngineWorker:
         Raises:
             EngineStopped: if the worker is stopping or has failed.
         """
+        self._refuse_if_stopping()
+        return self._post(function)
+
+    def _refuse_if_stopping(self) -> None:
         with self._wake:
             if self._draining:
                 raise _stopped()
-        return self._post(function)
 
     def _post(self, function: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()
@@ -127,7 +134,7 @@ class EngineWorker:
             while self._turn():
                 pass
             self.engine.cancel_all()
-        except BaseException:
+        except BaseException:  # whatever it was, those who wait must hear of it; it goes on from here
             _log.exception("The engine has failed")
             self.failed = True
             self.engine.abandon(EngineFailed("The engine has failed", hint="its log says why"))

@@ -54,12 +54,9 @@ class Generation:
             InvalidTokens, PromptTooLong: if one of them could never run; then none does.
             EngineStopped: if the engine is stopping.
         """
-        requests = [self._request(index, prompt) for index, prompt in enumerate(self._call.prompts)]
-        for request in requests:
-            self._worker.engine.validate(request)
-        for request in requests:
-            ticket = self._worker.submit(request)
-            self._tickets.append(ticket)
+        requests = (self._request(index, prompt) for index, prompt in enumerate(self._call.prompts))
+        self._tickets = self._worker.submit(*requests)
+        for ticket in self._tickets:
             ticket.add_done_callback(self._submitted)
 
     async def batches(self) -> AsyncIterator[list[tuple[int, Output]]]:
