@@ -35,6 +35,7 @@ MARKERS = ("cache_control", "cachePoint", "prompt_cache_breakpoint")
 SYSTEM_ROLES = ("system", "developer")
 
 _BLOCK_TEXTS = ("text", "thinking", "content", "output", "arguments")  # the words in a block, to be shown as they are
+_TEXT_BLOCK_FIELDS = frozenset({"type", "text", "annotations", *MARKERS})
 _TEXT_TYPES = (None, "text", "input_text", "output_text")
 _MESSAGE_FIELDS = frozenset({"role", "content", "parts", "tool_calls", *MARKERS})
 # Of what an API returns with an answer, these never reach the model when the answer is sent back.
@@ -110,10 +111,10 @@ def _with_stability(segments: list[Segment]) -> Iterator[Segment]:
     answers = [index for index, segment in enumerate(segments) if segment.role in _ANSWERING_ROLES]
     last_answer = answers[-1] if answers else -1
     for index, segment in enumerate(segments):
-        if segment.section is not Section.MESSAGES:
-            yield segment
-        else:
-            yield replace(segment, stability=Stability.SESSION if index <= last_answer else Stability.REQUEST)
+        stability = _stability(segment.section)
+        if stability is Stability.SESSION and index > last_answer:
+            stability = Stability.REQUEST
+        yield segment if segment.stability is stability else replace(segment, stability=stability)
 
 
 def _anthropic(body: Mapping[str, Any]) -> Iterator[Segment]:
@@ -179,7 +180,7 @@ def _completion(body: Mapping[str, Any]) -> Iterator[Segment]:
     elif isinstance(prompt, list) and prompt and all(isinstance(item, str) for item in prompt):
         for index, text in enumerate(prompt):
             yield Segment(path / index, Section.MESSAGES, "", text, text, text_path=path / index)
-    else:  # token ids
+    elif prompt is not None:  # token ids
         yield Segment(path, Section.MESSAGES, "", prompt, _dumped(prompt))
 
 
@@ -238,7 +239,13 @@ def _messages(body: Mapping[str, Any], name: str, content: str) -> Iterator[Segm
 
 def _message(message: dict[str, Any], path: Path, section: Section, role: str, content: str) -> Iterator[Segment]:
     if "role" not in message and "type" in message:  # an item of the Responses API: a call, its output, reasoning
-        yield _block({key: value for key, value in message.items() if key not in _UNREAD_FIELDS}, path, section, role)
+        yield _block(
+            {key: value for key, value in message.items() if key not in _UNREAD_FIELDS},
+            path,
+            section,
+            role,
+            begins_message=True,
+        )
         return
     segments = _message_parts(message, path, section, role, content)
     first = next(segments, None) or Segment(path, section, role, "", "")
@@ -247,28 +254,28 @@ def _message(message: dict[str, Any], path: Path, section: Section, role: str, c
 
 
 def _message_parts(message: dict[str, Any], path: Path, section: Section, role: str, content: str) -> Iterator[Segment]:
+    stability = _stability(section)
     for key in sorted(message.keys() - _MESSAGE_FIELDS - _UNREAD_FIELDS):
         if (key, value := message[key]) and value and not (key == "type" and value == "message"):
-            yield Segment(path / key, section, role, value, f"{key}: {_dumped(value)}", begins_message=False)
+            yield Segment(path / key, section, role, value, f"{key}: {_dumped(value)}", False, stability)
     value = message.get(content)
     marker = _marker(message)
     if isinstance(value, str):
-        yield Segment(path, section, role, value, value, begins_message=False, marker=marker, text_path=path / content)
+        yield Segment(path, section, role, value, value, False, stability, marker, path / content)
     elif value is not None:
         yield from _blocks(value, path / content, section, role)
     for index, call in enumerate(_list(message, "tool_calls")):
-        yield Segment(path / "tool_calls" / index, section, role, call, _dumped(call), begins_message=False)
+        yield Segment(path / "tool_calls" / index, section, role, call, _dumped(call), False, stability)
 
 
 def _blocks(blocks: Any, path: Path, section: Section, role: str) -> Iterator[Segment]:
     if not isinstance(blocks, list):
         _refuse(path, "a text or a list of blocks", blocks)
-    begins = section is Section.SYSTEM
-    segments = (
-        replace(_block(block, path / index, section, role), begins_message=begins and index == 0)
+    is_system = section is Section.SYSTEM
+    yield from _with_cache_points(
+        _block(block, path / index, section, role, begins_message=is_system and not index)
         for index, block in enumerate(blocks)
     )
-    yield from _with_cache_points(segments)
 
 
 def _with_cache_points(segments: Iterator[Segment]) -> Iterator[Segment]:
@@ -286,16 +293,30 @@ def _with_cache_points(segments: Iterator[Segment]) -> Iterator[Segment]:
         yield last
 
 
-def _block(block: Any, path: Path, section: Section, role: str) -> Segment:
-    if isinstance(block, str):
-        return Segment(path, section, role, block, block, text_path=path)
-    if not isinstance(block, dict):
+def _block(block: Any, path: Path, section: Section, role: str, *, begins_message: bool) -> Segment:
+    text, text_path = block, path
+    if isinstance(block, dict):
+        text, text_path = block.get("text"), path / "text"
+        fields = {key for key, value in block.items() if value not in (None, [], {})} - _TEXT_BLOCK_FIELDS
+        if not isinstance(text, str) or fields or block.get("type") not in _TEXT_TYPES:
+            text = None
+    elif not isinstance(block, str):
         _refuse(path, "a block", block)
-    text = block.get("text")
-    fields = {key for key, value in block.items() if value not in (None, [], {})} - {"annotations", *MARKERS}
-    if isinstance(text, str) and block.get("type") in _TEXT_TYPES and fields <= {"type", "text"}:
-        return Segment(path, section, role, text, text, marker=_marker(block), text_path=path / "text")
-    return Segment(path, section, role, block, _block_text(block), marker=_marker(block))
+    return Segment(
+        path,
+        section,
+        role,
+        block if text is None else text,
+        _block_text(block) if text is None else text,
+        begins_message,
+        _stability(section),
+        _marker(block),
+        None if text is None else text_path,
+    )
+
+
+def _stability(section: Section) -> Stability:
+    return Stability.SESSION if section is Section.MESSAGES else Stability.STATIC
 
 
 def _block_text(block: Mapping[str, Any]) -> str:

@@ -1,0 +1,193 @@
+"""`prefold diff`: where and why a request stops matching the one before it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from prefold.cli.exit_codes import ExitCode
+from prefold.cli.session import console
+
+if TYPE_CHECKING:
+    from prefold.prompts.diverge import Divergence
+    from prefold.prompts.logged import Logged
+    from prefold.prompts.prompt import Prompt
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two requests to compare, and the seconds between them where the input says so."""
+
+    before: Prompt
+    after: Prompt
+    gap_seconds: float | None = None
+
+
+@click.command()
+@click.argument("before", metavar="[A]", required=False)
+@click.argument("after", metavar="[B]", required=False)
+@click.option("--case", metavar="FILE", help="Read both requests, their dialect and the pause from one JSON file.")
+@click.option("--dialect", help="Form of the requests.  [default: recognised by content]")
+@click.option("--provider", help="Whose cache is asked, such as openai or vllm.  [default: by model and dialect]")
+@click.option(
+    "--gap", type=click.FloatRange(min=0), help="Seconds between the two requests.  [default: the log's, or 0]"
+)
+@click.option("--tokenizer", help="Tokenizer folder, tokenizer.json or vocabulary name.  [default: by model]")
+@click.option("--template", metavar="FOLDER", help="Also compare what this folder's chat template makes of them.")
+@click.option("--patched", is_flag=True, allow_from_autoenv=False, help="Print B with the fix on standard output.")
+@click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print JSON.")
+def diff(
+    before: str | None,
+    after: str | None,
+    case: str | None,
+    dialect: str | None,
+    provider: str | None,
+    gap: float | None,
+    tokenizer: str | None,
+    template: str | None,
+    patched: bool,
+    as_json: bool,
+) -> None:
+    """Say where request B stops matching request A, why, what it costs, and what mends it.
+
+    A and B are files, or - for standard input, or lines of a log as FILE:NUMBER. A alone is a log of exactly two
+    requests. The exit code is 1 if something is lost, 0 if B continues A or shares with it all that it can.
+    """
+    from prefold.errors import UsageError
+    from prefold.prompts.diverge import compare
+    from prefold.prompts.reuse import target_rules
+    from prefold.prompts.tokens import counter_for
+
+    if (case is None) == (before is None):
+        raise UsageError(
+            "There is nothing to compare." if case is None else "A case file holds both requests.",
+            hint="Give two requests, a log of two, or --case FILE.",
+        )
+    pair = _read_case(case, dialect) if case is not None else _read_pair(str(before), after, dialect)
+    found = compare(
+        pair.before,
+        pair.after,
+        rules=target_rules(pair.before, provider),
+        counter=counter_for(pair.before.model, tokenizer),
+        gap_seconds=gap if gap is not None else pair.gap_seconds or 0.0,
+    )
+    if patched and found.mended is not None:
+        click.echo(found.mended[1].render(), nl=False)
+    elif as_json:
+        click.echo(json.dumps({"schema_version": 1, **found.as_json()}, ensure_ascii=False))
+    else:
+        _print(found)
+    if found.is_break:
+        raise click.exceptions.Exit(ExitCode.FINDINGS)
+
+
+def _read_case(file: str, dialect: str | None) -> _Pair:
+    from prefold.cli.inputs import read_bytes
+    from prefold.errors import UsageError
+    from prefold.prompts.json_text import JsonText
+    from prefold.prompts.prompt import Prompt
+
+    try:
+        document = JsonText.parse(read_bytes(file).decode())
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not UTF-8 text: {error.reason}.", hint="A case is a JSON file.") from None
+    value = document.value
+    if not isinstance(value, dict) or not {"before", "after"} <= value.keys():
+        raise UsageError(
+            f"{file} has no before and after.", hint='A case looks like {"before": {...}, "after": {...}}.'
+        )
+    dialect = dialect or value.get("dialect")
+    gap = value.get("gap_seconds", 0)
+    if not isinstance(gap, int | float) or gap < 0:
+        raise UsageError(f"{file}: gap_seconds is {gap!r}.", hint="It is a number of seconds, 0 or more.")
+    requests = [value["before"], value["after"]]
+    if not all(isinstance(request, dict | str) for request in requests):
+        raise UsageError(f"{file}: before and after are requests.", hint="They are JSON objects, or texts.")
+    before, after = (Prompt.of(request, dialect) for request in requests)
+    return _Pair(before, after, float(gap))
+
+
+def _read_pair(before: str, after: str | None, dialect: str | None) -> _Pair:
+    from prefold.cli.inputs import STANDARD_INPUT, read_bytes, read_request, shown
+    from prefold.errors import UsageError
+
+    if after is not None:
+        if before == after == STANDARD_INPUT:
+            raise UsageError("Standard input can be one of the two only.", hint="A alone is a log of two requests.")
+        return _paired(read_request(before), read_request(after), dialect)
+    lines = [line for line in read_bytes(before).splitlines() if line.strip()]
+    if len(lines) != 2:
+        raise UsageError(
+            f"{shown(before)} has {len(lines)} lines, not two.", hint="Name two lines as FILE:NUMBER FILE:NUMBER."
+        )
+    return _paired(lines[0], lines[1], dialect)
+
+
+def _paired(first: bytes, second: bytes, dialect: str | None) -> _Pair:
+    before, after = _logged(first, dialect), _logged(second, dialect)
+    gap = after.time - before.time if before.time is not None and after.time is not None else None
+    return _Pair(before.prompt, after.prompt, None if gap is None else max(0.0, gap))
+
+
+def _logged(content: bytes, dialect: str | None) -> Logged:
+    """A request: a body, a log record that holds one, or plain text."""
+    from dataclasses import replace
+
+    from prefold.prompts.logged import Logged, logged_of
+    from prefold.prompts.prompt import Dialect, Prompt
+
+    known = Dialect.named(dialect) if dialect else None
+    try:
+        record = json.loads(content)
+    except (ValueError, RecursionError):
+        record = None  # plain text, or a fault that is described better there
+    if not isinstance(record, dict):
+        return Logged(Prompt.parse(content, known))
+    logged = logged_of(record, known)
+    # A body that is not wrapped in a record keeps its bytes.
+    return replace(logged, prompt=Prompt.parse(content, known)) if logged.prompt.value is record else logged
+
+
+def _print(found: Divergence) -> None:
+    from rich.table import Table
+
+    out = console()
+    if not found.is_break:
+        out.print(f"No break: {found.hit_tokens:,} tokens are read from the cache ({found.target}).", markup=False)
+        return
+    where = f" at {found.path}" if found.path is not None else ""
+    out.print(f"{found.cause}{where}", style="bold red", markup=False)
+    out.print(found.explanation, markup=False)
+    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_column(style="dim")
+    facts.add_column(overflow="fold")
+    for name, value in _facts(found):
+        facts.add_row(name, value)
+    out.print()
+    out.print(facts)
+
+
+def _facts(found: Divergence) -> list[tuple[str, Any]]:
+    from rich.text import Text
+
+    from prefold.prompts.invisible import visible
+
+    about = "" if found.tokens_are_exact else "about "
+    rows: list[tuple[str, Any]] = []
+    if found.before or found.after:
+        rows += [("before", Text(visible(found.before))), ("after", Text(visible(found.after)))]
+    if found.char is not None:
+        rows.append(("position", Text(f"character {found.char:,}, {about}token {found.token:,}")))
+    rows += [
+        ("lost", Text(f"{about}{found.lost_tokens:,} tokens are read again ({found.target}; {found.counter})")),
+        ("fix", Text(found.fix)),
+    ]
+    if found.mended is not None:
+        gained = f"with the fix, {about}{found.gain_tokens:,} tokens more are read from the cache (tried on a copy)"
+        rows.append(("gain", Text(gained)))
+    if found.note:
+        rows.append(("note", Text(found.note)))
+    return rows

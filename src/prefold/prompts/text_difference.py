@@ -1,0 +1,207 @@
+"""How two texts differ at the first place where they do.
+
+Only the neighbourhood of that place is looked at, so that the cost does not grow with what follows it; the exception is
+the order of lines, which needs all of them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable
+
+from prefold.prompts.volatile import Kind, Volatile, find_volatile
+
+_NEIGHBOURHOOD = 400  # characters on either side in which a date or an id is looked for
+_RESYNC = 24  # visible characters that must agree again behind a difference in white space
+_WINDOW = 32  # characters of a sample that is looked for in the other text
+_SAMPLES = 24
+_CLOCK = (Kind.DATE, Kind.TIME, Kind.EPOCH)
+_NUMBER = re.compile(r"[-+]?(?:(?:\d{1,3}(?:[,_]\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
+_DIGITS_BEFORE = re.compile(r"[-+\d.,_eE]*\Z")
+# What no reader sees: white space, zero-width characters, joiners, direction marks, byte order marks.
+_INVISIBLE = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufe0f]+")
+# How templates spell the beginning of a text and of a system turn.
+_BEGINNINGS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "<|endoftext|>", "<｜begin▁of▁sentence｜>")
+_SYSTEM_TURN = re.compile(
+    r"(?:<\|im_start\|>\s*system|<\|start_header_id\|>\s*system|<\|system\|>|<<SYS>>|\[SYSTEM_PROMPT\]"
+    r"|<\|start\|>\s*system|<\|im_system\|>)"
+)
+
+
+def common_prefix(first: str, second: str) -> int:
+    """Number of characters at the start that two texts share."""
+    low, high = 0, min(len(first), len(second))
+    if first[:high] == second[:high]:
+        return high
+    while high - low > 1:  # invariant: the first `low` agree, the first `high` do not
+        middle = (low + high) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def common_suffix(first: str, second: str, limit: int) -> int:
+    """Number of characters at the end that two texts share, `limit` at the most."""
+    low, high = 0, limit + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if first[len(first) - middle :] == second[len(second) - middle :]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def text_cause(before: str, after: str) -> str:
+    """The cause of the first difference of two texts that differ: one of the names in `causes.CAUSES`."""
+    position = common_prefix(before, after)
+    checks: tuple[tuple[str, Callable[[str, str, int], bool]], ...] = (
+        ("bos", _has_doubled_beginning),
+        ("template_default", _has_another_system_turn),
+        ("number_format", _is_number_format),
+        ("whitespace", _is_invisible),
+    )
+    for cause, applies in checks:
+        if applies(before, after, position):
+            return cause
+    if cause_of_values := _volatile_cause(before, after, position):
+        return cause_of_values
+    if _is_reordered(before, after):
+        return "block_order"
+    return "truncation" if _is_shortened(before, after, position) else "text_edit"
+
+
+def volatile_at(text: str, position: int) -> Volatile | None:
+    """The value at a place in a text, covering or touching it, if it is one that changes from request to request."""
+    start = max(0, position - _NEIGHBOURHOOD)
+    window = text[start : position + _NEIGHBOURHOOD]
+    touching = [
+        found
+        for found in find_volatile(window)
+        if found.start <= position - start <= found.end and found.start < found.end
+    ]
+    if not touching:
+        return None
+    # Of two that meet at the place, the one that begins there or covers it.
+    best = max(touching, key=lambda found: found.end)
+    return Volatile(best.kind, best.start + start, best.end + start)
+
+
+def masked(text: str) -> str:
+    """A text with each value that changes from request to request replaced by its kind."""
+    written: list[str] = []
+    position = 0
+    for found in find_volatile(text):
+        written += (text[position : found.start], f"<{found.kind}>")
+        position = found.end
+    return "".join([*written, text[position:]])
+
+
+def are_alike(before: str, after: str) -> bool:
+    """Whether one text is the other with changes, rather than another text: half of it is at its two ends."""
+    shorter = min(len(before), len(after))
+    prefix = common_prefix(before, after)
+    return 2 * (prefix + common_suffix(before, after, shorter - prefix)) >= max(len(before), len(after))
+
+
+def shared_rest(before: str, after: str, position: int) -> int:
+    """About how many characters behind a place in the first text are somewhere behind it in the second as well."""
+    rest, other = before[position:], after[position:]
+    step = max(_WINDOW, len(rest) // _SAMPLES)
+    samples = (rest[start : start + _WINDOW] for start in range(0, len(rest) - _WINDOW + 1, step))
+    return step * sum(sample in other for sample in samples)
+
+
+def _volatile_cause(before: str, after: str, position: int) -> str | None:
+    first, second = volatile_at(before, position), volatile_at(after, position)
+    found = first or second
+    if found is None:
+        return None
+    if first is None or second is None:
+        # One side shows a value where the other shows none: it was put in or left out.
+        text, span = (before, first) if first is not None else (after, second)
+        assert span is not None  # noqa: S101 - for the type checker: found is one of the two
+        other = after if text is before else before
+        if not other.startswith(text[span.end : span.end + _RESYNC].strip(), _next_visible(other, span.start)):
+            return None
+    return "clock" if found.kind in _CLOCK else "identifier"
+
+
+def _next_visible(text: str, position: int) -> int:
+    match = _INVISIBLE.match(text, position)
+    return match.end() if match else position
+
+
+def _is_number_format(before: str, after: str, position: int) -> bool:
+    """Whether one number stands at the place in both, written in two ways."""
+    start = position - len(_DIGITS_BEFORE.search(before[max(0, position - 40) : position]).group())  # type: ignore[union-attr]
+    while start <= position:
+        first, second = _NUMBER.match(before, start), _NUMBER.match(after, start)
+        if first and second and max(first.end(), second.end()) > position:
+            return first.group() != second.group() and _number(first.group()) == _number(second.group())
+        start += 1
+    return False
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.replace(",", "").replace("_", ""))
+    except ValueError:
+        return None
+
+
+def _is_invisible(before: str, after: str, position: int) -> bool:
+    """Whether the texts agree again once white space, and how characters are composed, is left out of sight."""
+    start = max(0, position - 1)  # a combining character belongs to the one before it
+    first, second = (_visible(text[start : start + 2000]) for text in (before, after))
+    length = min(len(first), len(second), _RESYNC)
+    both_end = len(before) - start <= 2000 and len(after) - start <= 2000
+    if length < _RESYNC and not both_end:
+        return False
+    return first == second if length < _RESYNC else first[:length] == second[:length]
+
+
+def _visible(text: str) -> str:
+    return _INVISIBLE.sub("", unicodedata.normalize("NFC", text))
+
+
+def _has_doubled_beginning(before: str, after: str, _position: int) -> bool:
+    return any(
+        before.startswith(mark + mark) != after.startswith(mark + mark)
+        and before.startswith(mark)
+        and after.startswith(mark)
+        for mark in _BEGINNINGS
+    )
+
+
+def _has_another_system_turn(before: str, after: str, position: int) -> bool:
+    """Whether one text is the other with a system turn put in near the start."""
+    longer, shorter = (before, after) if len(before) > len(after) else (after, before)
+    extra = len(longer) - len(shorter)
+    if position > 64 or not extra or common_suffix(longer, shorter, len(shorter) - position) < len(shorter) - position:
+        return False
+    # The common prefix may have taken the opening tag of the turn that follows.
+    return bool(_SYSTEM_TURN.search(longer[: position + extra]))
+
+
+def _is_reordered(before: str, after: str) -> bool:
+    """Whether the lines that first differ both come again elsewhere, among others that nearly all do."""
+    first, second = before.splitlines(), after.splitlines()
+    pairs = zip(first, second, strict=False)
+    index = next((i for i, (old, new) in enumerate(pairs) if old != new), min(len(first), len(second)))
+    old_rest, new_rest = Counter(first[index:]), Counter(second[index:])
+    if index >= len(first) or index >= len(second) or first[index] not in new_rest or second[index] not in old_rest:
+        return False
+    return 5 * (old_rest & new_rest).total() >= 4 * old_rest.total()
+
+
+def _is_shortened(before: str, after: str, position: int) -> bool:
+    """Whether the second is the first with its end, or much of its middle, left out."""
+    if len(after) >= len(before) * 0.75 or position < len(after) * 0.25:
+        return False
+    rest = len(after) - position
+    return rest <= 200 or common_suffix(before, after, rest) >= rest - 200
