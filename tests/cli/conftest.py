@@ -33,6 +33,7 @@ class Prefold(Protocol):
         environment: Mapping[str, str] = ...,
         without: Sequence[str] = ...,
         check: int | None = ...,
+        stdin: str = ...,
     ) -> subprocess.CompletedProcess[str]: ...
 
 
@@ -49,20 +50,21 @@ def clean_environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def prefold(tmp_path: Path, clean_environment: dict[str, str]) -> Prefold:
-    """Run the command in the folder `tmp_path`; `check` is the exit code that it must have."""
+    """Run the command in the folder `tmp_path`; `check` is the exit code that it must have, `stdin` its input."""
 
     def run(
         *arguments: str,
         environment: Mapping[str, str] = {},
         without: Sequence[str] = (),
         check: int | None = 0,
+        stdin: str = "",
     ) -> subprocess.CompletedProcess[str]:
         code = BLOCK.format(names=set(without)) + MAIN if without else MAIN
         finished = subprocess.run(
             [sys.executable, "-c", code, *arguments],
             cwd=tmp_path,
             env={**clean_environment, **environment},
-            stdin=subprocess.DEVNULL,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=100,

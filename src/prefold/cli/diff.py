@@ -36,7 +36,6 @@ class _Pair:
     "--gap", type=click.FloatRange(min=0), help="Seconds between the two requests.  [default: the log's, or 0]"
 )
 @click.option("--tokenizer", help="Tokenizer folder, tokenizer.json or vocabulary name.  [default: by model]")
-@click.option("--template", metavar="FOLDER", help="Also compare what this folder's chat template makes of them.")
 @click.option("--patched", is_flag=True, allow_from_autoenv=False, help="Print B with the fix on standard output.")
 @click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print JSON.")
 def diff(
@@ -47,7 +46,6 @@ def diff(
     provider: str | None,
     gap: float | None,
     tokenizer: str | None,
-    template: str | None,
     patched: bool,
     as_json: bool,
 ) -> None:
@@ -174,13 +172,22 @@ def _facts(found: Divergence) -> list[tuple[str, Any]]:
     from rich.text import Text
 
     from prefold.prompts.invisible import visible
+    from prefold.prompts.text_difference import common_prefix
 
     about = "" if found.tokens_are_exact else "about "
     rows: list[tuple[str, Any]] = []
     if found.before or found.after:
-        rows += [("before", Text(visible(found.before))), ("after", Text(visible(found.after)))]
+        shared = common_prefix(found.before, found.after) if found.char is not None and found.offset is not None else 0
+        rows += [
+            (
+                name,
+                Text.assemble(visible(text[:shared]), ("▸" if shared else "", "bold"), (visible(text[shared:]), "red")),
+            )
+            for name, text in (("before", found.before), ("after", found.after))
+        ]
     if found.char is not None:
-        rows.append(("position", Text(f"character {found.char:,}, {about}token {found.token:,}")))
+        inside = f", {found.offset:,} into {found.path}" if found.offset else ""
+        rows.append(("position", Text(f"character {found.char:,}{inside}, {about}token {found.token:,}")))
     rows += [
         ("lost", Text(f"{about}{found.lost_tokens:,} tokens are read again ({found.target}; {found.counter})")),
         ("fix", Text(found.fix)),

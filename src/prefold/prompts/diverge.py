@@ -24,7 +24,7 @@ from prefold.providers.rules import CacheRules
 
 _STATE_CAUSES = ("expired", "lookback", "no_breakpoint", "too_short")
 _CONTEXT = 24  # characters shown before the difference
-_EXCERPT = 48  # and from it on
+_EXCERPT = 36  # and from it on
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class Divergence:
             where there is no place, as for an entry that expired.
         char: the first character of the later request's view (see `prompts.view`) that differs; None where the
             texts do not.
+        offset: characters into the text at `path` that are still the same; None where there is no text.
         token: the token it belongs to; with an estimate a guess.
         tokens_are_exact: whether tokens were counted with the model's own tokenizer.
         counter: the name of what counted them.
@@ -55,6 +56,7 @@ class Divergence:
     cause: str
     path: Path | None
     char: int | None
+    offset: int | None
     token: int | None
     tokens_are_exact: bool
     counter: str
@@ -80,6 +82,7 @@ class Divergence:
             "cause": self.cause,
             "path": None if self.path is None else str(self.path),
             "char": self.char,
+            "offset": self.offset,
             "token": self.token,
             "tokens_are_exact": self.tokens_are_exact,
             "counter": self.counter,
@@ -212,7 +215,7 @@ def _described(
     counter: TokenCounter,
 ) -> Divergence:
     difference, change = found.difference, found.change
-    char = token = None
+    char = offset = token = None
     excerpts = ("", "")
     if change is not None:
         excerpts = (_shown(change.before), _shown(change.after))
@@ -225,6 +228,7 @@ def _described(
         old_view, view = view_of(before), view_of(after)
         start = view.pieces[difference.index].start
         char = start + common_prefix(old_view.text[start:], view.text[start:])
+        offset = difference.characters
         token = found.sums.at(difference.index, 0)
         if difference.characters:
             token += counter.count(header_of(second)) + divergence_token(counter, first.text, second.text)
@@ -234,6 +238,7 @@ def _described(
         cause=found.cause,
         path=found.path,
         char=char,
+        offset=offset,
         token=token,
         tokens_are_exact=counter.is_exact,
         counter=counter.name,
