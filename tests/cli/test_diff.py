@@ -138,3 +138,33 @@ def test_faults_end_with_2_and_a_hint(prefold, files: Path, arguments: list[str]
     assert "hint: " in finished.stderr
     assert "Traceback" not in finished.stderr
     assert "" == finished.stdout
+
+
+TEMPLATES = Path(__file__).parents[1] / "prompts" / "templates"
+
+
+def test_what_a_template_takes_out_counts(prefold, files: Path) -> None:
+    first = {"messages": [{"role": "user", "content": "Bees?"}]}
+    answer = {"role": "assistant", "content": "<think>\nThey want bees.\n</think>\n\nBees fly."}
+    second = {"messages": [*first["messages"], answer, {"role": "user", "content": "Why?"}]}
+    (files / "1.json").write_text(json.dumps(first))
+    (files / "2.json").write_text(json.dumps(second))
+    report(prefold, "1.json", "2.json", code=0)
+    report(prefold, "1.json", "2.json", "--template", str(TEMPLATES / "plain"), code=0)
+    shown = report(prefold, "1.json", "2.json", "--template", str(TEMPLATES / "forgets-thoughts"))
+    assert ("text_edit", "messages[1]") == (shown["cause"], shown["path"])
+    assert "Use a template" in shown["fix"]
+    assert shown["lost_tokens"] > 0
+
+
+def test_a_default_system_message_counts(prefold, files: Path) -> None:
+    question = {"role": "user", "content": "Bees?"}
+    (files / "1.json").write_text(json.dumps({"messages": [question]}))
+    (files / "2.json").write_text(json.dumps({"messages": [{"role": "system", "content": "Be brief."}, question]}))
+    shown = report(prefold, "1.json", "2.json", "--template", str(TEMPLATES / "default-system"))
+    assert "template_default" == shown["cause"]
+
+
+def test_a_folder_without_a_template(prefold, files: Path) -> None:
+    assert "no chat template" in prefold("diff", "a.json", "b.json", "--template", ".", check=2).stderr
+    assert "no folder nowhere" in prefold("diff", "a.json", "b.json", "--template", "nowhere", check=2).stderr

@@ -12,6 +12,7 @@ from prefold.cli.exit_codes import ExitCode
 from prefold.cli.session import console
 
 if TYPE_CHECKING:
+    from prefold.prompts.chat_template import ChatTemplate
     from prefold.prompts.diverge import Divergence
     from prefold.prompts.logged import Logged
     from prefold.prompts.prompt import Prompt
@@ -36,6 +37,7 @@ class _Pair:
     "--gap", type=click.FloatRange(min=0), help="Seconds between the two requests.  [default: the log's, or 0]"
 )
 @click.option("--tokenizer", help="Tokenizer folder, tokenizer.json or vocabulary name.  [default: by model]")
+@click.option("--template", metavar="FOLDER", help="Also compare what this Hugging Face folder's chat template makes.")
 @click.option("--patched", is_flag=True, allow_from_autoenv=False, help="Print B with the fix on standard output.")
 @click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print JSON.")
 def diff(
@@ -46,6 +48,7 @@ def diff(
     provider: str | None,
     gap: float | None,
     tokenizer: str | None,
+    template: str | None,
     patched: bool,
     as_json: bool,
 ) -> None:
@@ -71,6 +74,7 @@ def diff(
         rules=target_rules(pair.before, provider),
         counter=counter_for(pair.before.model, tokenizer),
         gap_seconds=gap if gap is not None else pair.gap_seconds or 0.0,
+        template=None if template is None else _template_in(template),
     )
     if patched and found.mended is not None:
         click.echo(found.mended[1].render(), nl=False)
@@ -80,6 +84,19 @@ def diff(
         _print(found)
     if found.is_break:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
+
+
+def _template_in(folder: str) -> ChatTemplate:
+    from datetime import datetime
+    from pathlib import Path
+
+    from prefold.errors import UsageError
+    from prefold.prompts.template_scene import template_in
+
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        raise UsageError(f"There is no folder {folder}.", hint="Give a model's folder with its chat template.")
+    return template_in(path, clock=lambda: datetime.now().astimezone().replace(tzinfo=None))
 
 
 def _read_case(file: str, dialect: str | None) -> _Pair:

@@ -11,17 +11,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prefold.prompts.causes import CAUSES, NONE
+from prefold.prompts.chat_template import ChatTemplate
 from prefold.prompts.differences import Difference, first_difference
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Prompt, Section
 from prefold.prompts.repair import Repair, repair
 from prefold.prompts.reuse import Reuse, TokenSums, reuse, target_rules
 from prefold.prompts.settings import SettingChange, setting_change
+from prefold.prompts.template_breaks import TemplateBreak, template_break
+from prefold.prompts.template_view import rendered
 from prefold.prompts.text_difference import common_prefix
 from prefold.prompts.tokens import TokenCounter, counter_for, divergence_token
 from prefold.prompts.view import header_of, view_of
 from prefold.providers.rules import CacheRules
 
+_TEMPLATE_FIX = "Use a template that leaves the history as it was rendered, or send no part that it takes out later."
 _STATE_CAUSES = ("expired", "lookback", "no_breakpoint", "too_short")
 _CONTEXT = 24  # characters shown before the difference
 _EXCERPT = 36  # and from it on
@@ -138,6 +142,7 @@ def compare(
     counter: TokenCounter | None = None,
     gap_seconds: float = 0.0,
     observed_tokens: int | None = None,
+    template: ChatTemplate | None = None,
 ) -> Divergence:
     """Compare a request with the one before it.
 
@@ -150,9 +155,13 @@ def compare(
         observed_tokens: input tokens that usage reported as read from the cache, where it is known.
 
 
+        template: the chat template that renders both, where it is known: what it adds or rewrites counts, too.
+
     Raises:
-        InvalidRequest: if a body does not have the form of its dialect.
+        InvalidRequest: if a body does not have the form of its dialect, or the template refuses it.
     """
+    if template is not None and (blamed := template_break(before, after, template, gap_seconds=gap_seconds)):
+        return _by_template(before, after, blamed, template, counter or counter_for(before.model))
     rules = rules or target_rules(before)
     counter = counter or counter_for(before.model)
     remembering = _Remembering(counter)
@@ -171,6 +180,31 @@ def compare(
             note = f"After a pause of {gap_seconds:,.0f} seconds the entry may have expired as well."
     described = _described(before, after, found, mending, rules, counter)
     return replace(described, gain_tokens=gain, note=note)
+
+
+def _by_template(
+    before: Prompt, after: Prompt, blamed: TemplateBreak, template: ChatTemplate, counter: TokenCounter
+) -> Divergence:
+    """A break that is the template's doing; the server's own cache is asked, which has no rules of a provider."""
+    kept, text = rendered(before, template).text, rendered(after, template).text
+    hit, possible = counter.count(text[: blamed.char]), min(counter.count(kept), counter.count(text))
+    return Divergence(
+        cause=blamed.cause,
+        path=blamed.path,
+        char=blamed.char,
+        offset=None,
+        token=divergence_token(counter, kept, text),
+        tokens_are_exact=counter.is_exact,
+        counter=counter.name,
+        lost_tokens=max(0, possible - hit),
+        hit_tokens=hit,
+        before=blamed.before,
+        after=blamed.after,
+        fix=_TEMPLATE_FIX if blamed.cause == "text_edit" else CAUSES[blamed.cause].fix,
+        gain_tokens=0,
+        explanation=blamed.explanation,
+        target="the rendered chat template",
+    )
 
 
 def _compared(
