@@ -9,6 +9,9 @@ from enum import StrEnum
 class Scope(StrEnum):
     """What a rule reads."""
 
+    IGNORE = "ignore"
+    """The comments that silence other rules: rule ids PF0xx."""
+
     TEXT = "text"
     """Plain text, and the text inside request bodies: rule ids PF1xx."""
     BODY = "body"

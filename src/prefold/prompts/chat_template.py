@@ -51,10 +51,12 @@ class ChatTemplate:
         **special_tokens: str,
     ) -> None:
         environment = _environment(clock)
-        sources = {"default": source} if isinstance(source, str) else source
+        self.clock = clock
+        self._sources = {"default": source} if isinstance(source, str) else source
+        self._origin = origin
         self._special_tokens = special_tokens
         self._templates: dict[str, Template] = {}
-        for name, text in sources.items():
+        for name, text in self._sources.items():
             try:
                 self._templates[name] = environment.from_string(text)
             except TemplateSyntaxError as error:
@@ -70,13 +72,22 @@ class ChatTemplate:
         Raises:
             ModelError: if a file is damaged or a template does not compile.
         """
-        settings = _read_object(folder / "tokenizer_config.json")
+        settings = read_object(folder / "tokenizer_config.json")
         sources = _template_files(folder) or _configured_templates(settings.get("chat_template"))
         if not sources:
             return None
-        named = {**_read_object(folder / "special_tokens_map.json"), **settings}
+        named = {**read_object(folder / "special_tokens_map.json"), **settings}
         special_tokens = {name: text for name, value in named.items() if (text := _token_text(name, value))}
         return cls(sources, clock=clock, origin=f"The chat template in {folder}", **special_tokens)
+
+    @property
+    def bos(self) -> str:
+        """The token that begins a text; empty for a model without one."""
+        return self._special_tokens.get("bos_token", "")
+
+    def with_clock(self, clock: Clock) -> ChatTemplate:
+        """The same template at another time."""
+        return ChatTemplate(self._sources, clock=clock, origin=self._origin, **self._special_tokens)
 
     def render(
         self,
@@ -186,7 +197,12 @@ def _token_text(name: str, value: Any) -> str:
     return text if name.endswith("_token") and isinstance(text, str) else ""
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object of a model's folder; an empty one where there is no such file.
+
+    Raises:
+        ModelError: if the file is damaged.
+    """
     if not path.is_file():
         return {}
     try:

@@ -19,7 +19,6 @@ from prefold.prompts.repair import Repair, repair
 from prefold.prompts.reuse import Reuse, TokenSums, reuse, target_rules
 from prefold.prompts.settings import SettingChange, setting_change
 from prefold.prompts.template_breaks import TemplateBreak, template_break
-from prefold.prompts.template_view import rendered
 from prefold.prompts.text_difference import common_prefix
 from prefold.prompts.tokens import TokenCounter, counter_for, divergence_token
 from prefold.prompts.view import header_of, view_of
@@ -161,7 +160,7 @@ def compare(
         InvalidRequest: if a body does not have the form of its dialect, or the template refuses it.
     """
     if template is not None and (blamed := template_break(before, after, template, gap_seconds=gap_seconds)):
-        return _by_template(before, after, blamed, template, counter or counter_for(before.model))
+        return _by_template(blamed, counter or counter_for(before.model))
     rules = rules or target_rules(before)
     counter = counter or counter_for(before.model)
     remembering = _Remembering(counter)
@@ -182,21 +181,18 @@ def compare(
     return replace(described, gain_tokens=gain, note=note)
 
 
-def _by_template(
-    before: Prompt, after: Prompt, blamed: TemplateBreak, template: ChatTemplate, counter: TokenCounter
-) -> Divergence:
+def _by_template(blamed: TemplateBreak, counter: TokenCounter) -> Divergence:
     """A break that is the template's doing; the server's own cache is asked, which has no rules of a provider."""
-    kept, text = rendered(before, template).text, rendered(after, template).text
-    hit, possible = counter.count(text[: blamed.char]), min(counter.count(kept), counter.count(text))
+    hit = divergence_token(counter, blamed.kept, blamed.text)
     return Divergence(
         cause=blamed.cause,
         path=blamed.path,
         char=blamed.char,
         offset=None,
-        token=divergence_token(counter, kept, text),
+        token=hit,
         tokens_are_exact=counter.is_exact,
         counter=counter.name,
-        lost_tokens=max(0, possible - hit),
+        lost_tokens=counter.count(blamed.kept) - hit,
         hit_tokens=hit,
         before=blamed.before,
         after=blamed.after,
