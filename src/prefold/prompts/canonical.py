@@ -316,12 +316,12 @@ def _canonical_json_text(text: str, chosen: frozenset[Step]) -> str:
     """A text that is a JSON object or list in canonical form; any other as it is."""
     if text.lstrip(" \t\r\n")[:1] not in ("{", "["):
         return text
+    order = KeyOrder(fields=True, properties=Step.SCHEMA_PROPERTY_ORDER in chosen)
     try:
         document = JsonText.parse(text.strip(" \t\r\n"))
-    except InvalidRequest:
+        source = unescaped_json(document.with_value(order.apply(document.value)).source)
+    except (InvalidRequest, RecursionError):
         return text
-    order = KeyOrder(fields=True, properties=Step.SCHEMA_PROPERTY_ORDER in chosen)
-    source = unescaped_json(document.with_value(order.apply(document.value)).source)
     return compact_json(respelled(source, float_respellings(source, whole=Step.WHOLE_NUMBERS in chosen)))
 
 

@@ -39,7 +39,7 @@ _URL_BEFORE = re.compile(r"[a-z][a-z0-9+.-]{1,10}://[^\s\"'<>]{0,200}\Z")
 
 def is_live(text: str, volatile: Volatile) -> bool:
     """Whether a value found by `find_volatile` changes from request to request, as far as the text around it tells."""
-    before = text[max(0, volatile.start - _LOOK_BACK) : volatile.start]
+    before = text[max(0, volatile.start - _LOOK_BACK) : volatile.start].replace("\r", "")
     if volatile.kind is Kind.NONCE:
         return True
     if _is_example(before):
@@ -47,7 +47,7 @@ def is_live(text: str, volatile: Volatile) -> bool:
     if volatile.kind in _DRAWN and "://" in before and _URL_BEFORE.search(before):
         return False
     value = text[volatile.start : volatile.end]
-    after = text[volatile.end : volatile.end + _LOOK_AHEAD]
+    after = text[volatile.end : volatile.end + _LOOK_AHEAD].replace("\r", "")
     return _JUDGES[volatile.kind](value, before[-_NEAR:], after)
 
 
@@ -146,12 +146,17 @@ def _is_now(value: str, before: str, after: str) -> bool:
     return has_time or _is_alone(before, after)
 
 
+_LIKE_A_DATE = re.compile(r"[0-9][0-9/.:T -]{5,}[0-9Z]")
+
+
 def _is_alone(before: str, after: str) -> bool:
     """Whether a value is all that its line holds, and no item of a list."""
-    line = before.rpartition("\n")[2]
-    rest = after.partition("\n")[0]
-    is_alone = not line.strip(" \t[](){}<>*_#\"'`") and not rest.strip(" \t[](){}<>*_#\"'`.,;。")
-    return is_alone and not _LIST_MARKER.match(line) and len(rest) < len(after) + (len(after) < 40)
+    *_, line_before, line = ["", *before.split("\n")]
+    rest, _, behind = after.partition("\n")
+    if line.strip(" \t[](){}<>*_#\"'`") or rest.strip(" \t[](){}<>*_#\"'`.,;。") or _LIST_MARKER.match(line):
+        return False
+    neighbours = (line_before.strip(), behind.partition("\n")[0].strip())
+    return not any(_LIKE_A_DATE.fullmatch(neighbour) for neighbour in neighbours)
 
 
 _CLOCK_LABEL = re.compile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -249,6 +250,7 @@ def _stability_of(segment: Segment) -> Stability:
     return max(segment.stability, _changes(segment.text), key=lambda stability: stability.rank)
 
 
+@functools.lru_cache(maxsize=64)  # the same system text is planned for again with every request
 def _changes(text: str) -> Stability:
     """How often a text seems to change, by the values in it.
 

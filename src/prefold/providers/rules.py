@@ -147,6 +147,7 @@ class Provider:
     families: tuple[CacheRules, ...]
 
 
+@functools.lru_cache(maxsize=1024)
 def rules_for(model: str, provider: str | None = None, *, control: Control | str | None = None) -> CacheRules | None:
     """The rules that a model falls under; the most specific pattern wins.
 

@@ -1,0 +1,90 @@
+"""Reads calls: their arguments, what they put into prompts, and which of the other modules knows their result."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from prefold.lint.source_assignments import assign
+from prefold.lint.source_functions import function_value
+from prefold.lint.source_methods import Call, method_value
+from prefold.lint.source_modules import Bound, ClassInfo, FunctionInfo, dotted_name, last_name
+from prefold.lint.source_sinks import SYSTEM_ROLES, call_sinks
+from prefold.lint.source_values import UNKNOWN, Form, Value, concatenate, merge_taints, sequence, set_of
+
+if TYPE_CHECKING:
+    from prefold.lint.source_expressions import Scope
+
+_GROWING_METHODS = frozenset(
+    {"append", "extend", "insert", "add", "update", "appendleft", "write", "setdefault", "writelines"}
+)
+
+
+def call_value(scope: Scope, node: ast.Call) -> Value:
+    """What a call evaluates to; what it puts into prompts is noted on the way."""
+    call = _read(scope, node)
+    for value, sink in call_sinks(node, scope.module, call.arguments, call.keywords):
+        scope.reach(value, sink)
+    if call.method in _GROWING_METHODS and isinstance(node.func, ast.Attribute) and call.receiver.target is None:
+        added = call.given if call.method == "update" else call.arguments[-1:]
+        assign(scope, node.func.value, _grown(call.receiver, added, call.method), is_growth=True)
+    match call.function.target:
+        case FunctionInfo() | Bound() | ClassInfo() as target:
+            return scope.analysis.called(target, call.arguments, call.keywords, scope.module, node.lineno)
+        case str() as name:
+            return function_value(scope, call, name)
+        case _:
+            return method_value(scope, call)
+
+
+def _read(scope: Scope, node: ast.Call) -> Call:
+    receiver = UNKNOWN
+    if isinstance(node.func, ast.Attribute):
+        receiver = scope.value(node.func.value)
+        function = scope.names.get(dotted_name(node.func)) or scope.attribute(receiver, node.func.attr)
+    else:
+        function = scope.value(node.func)
+    stable = scope.is_stable
+    if last_name(node.func) in {"append", "extend"} and _has_messages(receiver):
+        scope.is_stable = False
+    arguments: list[Value] = []
+    for item in node.args:
+        value = scope.value(item)
+        arguments.append(scope.elements(value, item.value) if isinstance(item, ast.Starred) else value)
+    keywords: dict[str, Value] = {}
+    for keyword in node.keywords:
+        value = scope.value(keyword.value)
+        if keyword.arg is not None:
+            keywords[keyword.arg] = value
+        elif value.entries is not None:
+            keywords.update({key: entry for key, entry in value.entries.items() if isinstance(key, str)})
+    scope.is_stable = stable
+    return Call(node, receiver, function, arguments, keywords)
+
+
+def _has_messages(receiver: Value) -> bool:
+    """Whether a list holds other messages than system ones, so that what is added comes after the prefix."""
+    if receiver.form is not Form.LIST:
+        return False
+    if receiver.entries is None:
+        return True
+    roles = [item.entries["role"].text for item in receiver.entries.values() if item.entries and "role" in item.entries]
+    return not SYSTEM_ROLES.issuperset(roles) or len(roles) < len(receiver.entries)
+
+
+def _grown(receiver: Value, added: list[Value], method: str) -> Value:
+    """A container after `list.append` and its like."""
+    if receiver.form is Form.SET or method == "add":
+        new = set_of(added)
+        return Value(merge_taints([receiver, new]), Form.SET, is_strings=receiver.is_strings and new.is_strings)
+    entries = receiver.entries
+    if receiver.form is Form.LIST and entries is not None and method in {"append", "insert"}:
+        items = list(entries.values())
+        return sequence([*items, *added] if method == "append" else [*added, *items])
+    if method == "update" and entries is not None and added and added[0].entries:
+        return replace(receiver, entries={**entries, **added[0].entries}, taints=merge_taints([receiver, *added]))
+    is_fixed = receiver.is_fixed and all(value.is_fixed for value in added)
+    return replace(
+        concatenate([receiver, *added]), form=receiver.form, is_fixed=is_fixed, text=None, template=None, entries=None
+    )
