@@ -132,7 +132,7 @@ def test_path_lists_where_files_are_looked_for(prefold, tmp_path: Path) -> None:
     [
         ("[serve]\nprot = 1\n", "FILE: serve.prot is unknown.", "Did you mean port?"),
         ("[serv]\nport = 1\n", "FILE: there is no section [serv].", "Did you mean serve?"),
-        ("[config]\n", "FILE: there is no section [config].", "The sections are demo, serve, size."),
+        ("[config]\n", "FILE: there is no section [config].", "The sections are demo, serve, size, diff, lint, canonicalize, order, breakpoints, render."),
         ('colour = "never"\n', "FILE: colour is unknown.", "Did you mean color?"),
         ("serve = 8000\n", "FILE: serve is the number 8000.", "Write it as a section, [serve]."),
         ('[serve]\nport = "80"\n', 'FILE: serve.port is the text "80".', "Write an unquoted whole number."),

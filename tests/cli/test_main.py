@@ -1,6 +1,7 @@
 """The command `prefold` itself: help, errors, exit codes, start-up."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -109,7 +110,8 @@ def test_every_command_and_option_is_documented(path: str, command: click.Comman
             assert parameter.help[0].isupper() or not parameter.help[0].isalpha()
             assert parameter.help.endswith((".", "]")), f"{path} {parameter.opts[0]}: {parameter.help}"
         else:
-            assert str(parameter.name).upper() in (command.help or ""), f"{path} does not explain {parameter.name}"
+            for name in re.findall("[A-Z]+", parameter.make_metavar(click.Context(command))):
+                assert name in (command.help or ""), f"{path} does not explain {name}"
 
 
 @pytest.mark.parametrize(("path", "command"), all_commands(), ids=[path for path, _ in all_commands()])

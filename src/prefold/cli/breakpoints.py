@@ -47,6 +47,7 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: str | 
     "--conversation/--one-shot",
     "is_conversation",
     default=None,
+    allow_from_autoenv=False,
     help="Whether the next request repeats all of this one.  [default: told by an answer in the history]",
 )
 @click.option("--input-price", type=click.FloatRange(min=0, min_open=True), help="USD for a million input tokens.")
@@ -78,7 +79,7 @@ def breakpoints(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Plan the cache markers and fields of the request BODY, and say when caching does not pay.
+    """Plan the cache markers of BODY, and say whether caching pays.
 
     BODY is a file, - for standard input, or a line of a log as FILE:NUMBER.
     """

@@ -39,6 +39,7 @@ _MOST_ROWS = 40
     type=click.Choice((_SAFE, *_STEPS)),
     default=(_SAFE,),
     show_default=True,
+    allow_from_autoenv=False,
     help="What to do, repeatedly; safe stands for all steps that keep the meaning: the first seven.",
 )
 @click.option(

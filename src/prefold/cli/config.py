@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from prefold.cli.session import Session
-from prefold.cli.settings import ROOT_SECTION, Settings, candidates, configurable, shown_key
+from prefold.cli.settings import ROOT_SECTION, Settings, candidates, configurable, is_input, shown_key
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,8 @@ def path(as_json: bool) -> None:
 
 
 def _effective_values(context: click.Context) -> Iterator[Effective]:
+    from prefold.cli.main import COMMANDS  # which knows this module
+
     root = context.find_root()
     session = context.find_object(Session)
     if not isinstance(root.command, click.Group) or session is None:
@@ -89,8 +91,9 @@ def _effective_values(context: click.Context) -> Iterator[Effective]:
     yield from _values_of(root, ROOT_SECTION, session.settings)
     for name in root.command.list_commands(root):
         command = root.command.get_command(root, name)
-        if command is not None and not isinstance(command, click.Group):
-            yield from _values_of(command.make_context(name, [], parent=root), name, session.settings)
+        if command is not None and COMMANDS[name].is_configurable:
+            placeholders = ["-" for parameter in command.params if is_input(parameter)]
+            yield from _values_of(command.make_context(name, placeholders, parent=root), name, session.settings)
 
 
 def _values_of(context: click.Context, section: str, settings: Settings) -> Iterator[Effective]:

@@ -30,7 +30,12 @@ class _Pair:
 @click.command()
 @click.argument("before", metavar="[A]", required=False)
 @click.argument("after", metavar="[B]", required=False)
-@click.option("--case", metavar="FILE", help="Read both requests, their dialect and the pause from one JSON file.")
+@click.option(
+    "--case",
+    metavar="FILE",
+    allow_from_autoenv=False,
+    help="Read both requests, their dialect and the pause from one JSON file.",
+)
 @click.option("--dialect", help="Form of the requests.  [default: recognised by content]")
 @click.option("--provider", help="Whose cache is asked, such as openai or vllm.  [default: by model and dialect]")
 @click.option(
@@ -52,7 +57,9 @@ def diff(
     patched: bool,
     as_json: bool,
 ) -> None:
-    """Say where request B stops matching request A, why, what it costs, and what mends it.
+    """Say where request B stops matching request A.
+
+    And why, what that costs with the cache that is asked, and what mends it.
 
     A and B are files, or - for standard input, or lines of a log as FILE:NUMBER. A alone is a log of exactly two
     requests. The exit code is 1 if something is lost, 0 if B continues A or shares with it all that it can.

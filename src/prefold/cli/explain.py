@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print JSON.")
 def explain(name: str | None, as_json: bool) -> None:
-    """Explain NAME: a lint rule such as PF101 or clock-in-prefix, or a cause such as tool_order.
+    """Explain a lint rule or a cause of breaks.
 
-    Without NAME all rules and causes are listed.
+    NAME is a rule such as PF101 or clock-in-prefix, or a cause such as tool_order. Without it all are listed.
     """
     from prefold.lint.rules import RULES
     from prefold.prompts.causes import CAUSES

@@ -52,7 +52,7 @@ def _from_option(function: Function) -> Function:
 
 @click.group()
 def fingerprint() -> None:
-    """Keep stable prompt prefixes in a lock file, and see what breaks them.
+    """Keep stable prefixes in a lock file, and check them.
 
     Tests do the same with the pytest fixture prefix_lock.
     """
@@ -101,7 +101,7 @@ def add(name: str, source: str, part: str, dialect: str | None, lock: Path, as_j
 @_lock_option
 @_json_option
 def check(names: tuple[str, ...], source: str | None, lock: Path, as_json: bool) -> None:
-    """Check that prefixes are what they were when they were accepted: those named, or all that have a file.
+    """Check that the prefixes NAME, or all that have a file, are what they were when they were accepted.
 
     Exit code 1 if one changed.
     """

@@ -26,12 +26,10 @@ _SKIPPED_SHOWN = 5
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True)
+@click.argument("paths", nargs=-1)
 @click.option("--select", help="Only these rules: ids or beginnings of ids, with commas between them, such as PF1.")
 @click.option("--ignore", help="Not these rules; wins over --select.")
-@click.option(
-    "--baseline", "baseline_file", type=click.Path(path_type=Path), help="Do not report what this file lists."
-)
+@click.option("--baseline", type=click.Path(path_type=Path), help="Do not report what this file lists.")
 @click.option(
     "--write-baseline",
     is_flag=True,
@@ -50,7 +48,7 @@ def lint(
     paths: tuple[str, ...],
     select: str | None,
     ignore: str | None,
-    baseline_file: Path | None,
+    baseline: Path | None,
     write_baseline: bool,
     wants_fix: bool,
     write: bool,
@@ -59,10 +57,13 @@ def lint(
     dialect: str | None,
     exit_zero: bool,
 ) -> None:
-    """Find values that would change a stable prompt prefix in PATHS.
+    """Find what would change a stable prefix.
 
-    PATHS are files and folders, or - for standard input. A .py file is Python source; a .json file a request body; a
-    .jsonl file a log of them; .txt, .md, .prompt and .jinja files are prompts. Other files are recognised by content.
+    In text, in request bodies and logs, and in Python source.
+
+    PATHS are files and folders, or - for standard input; without any, the current folder. A .py file is Python source;
+    a .json file a request body; a .jsonl file a log of them; .txt, .md, .prompt and .jinja files are prompts. Other
+    files are recognised by content.
 
     Exit code: 0 if nothing was found, 1 if something was, 2 if a file cannot be read or is not what it should be.
     """
@@ -71,22 +72,22 @@ def lint(
 
     rules = chosen_rules(_listed(select), _listed(ignore))
     form = "json" if as_json else output_format
-    _check_options(paths, baseline_file, write_baseline, wants_fix, write, form)
+    _check_options(paths, baseline, write_baseline, wants_fix, write, form)
     known = Dialect.named(dialect) if dialect else None
-    run, skipped = _run(paths, rules, known)
+    run, skipped = _run(paths or (".",), rules, known)
     if wants_fix and write and _write_fixes(run):
-        run, skipped = _run(paths, rules, known)
-    baseline = _baseline(baseline_file, must_exist=not write_baseline)
-    if write_baseline and baseline:
-        baseline = baseline.updated(run, rules)
-        baseline.write()
-        click.echo(f"{baseline.path} lists {_count(sum(baseline.counts.values()), 'finding')}.", err=True)
-    if baseline:
-        run = [baseline.without_known(linted) for linted in run]
+        run, skipped = _run(paths or (".",), rules, known)
+    accepted = _read_baseline(baseline, must_exist=not write_baseline)
+    if accepted and write_baseline:
+        accepted = accepted.updated(run, rules)
+        accepted.write()
+        click.echo(f"{baseline} lists {_count(sum(accepted.counts.values()), 'finding')}.", err=True)
+    if accepted:
+        run = [accepted.without_known(linted) for linted in run]
     if wants_fix and not write:
         _print_fixes(run)
     else:
-        _print(run, skipped, form, baseline)
+        _print(run, skipped, form, accepted)
     _print_summary(run, skipped)
     if any(linted.findings for linted in run) and not exit_zero:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
@@ -97,7 +98,7 @@ def _listed(value: str | None) -> list[str]:
 
 
 def _check_options(
-    paths: Sequence[str], baseline_file: Path | None, write_baseline: bool, wants_fix: bool, write: bool, form: str
+    paths: Sequence[str], baseline: Path | None, write_baseline: bool, wants_fix: bool, write: bool, form: str
 ) -> None:
     from prefold.errors import UsageError
 
@@ -109,7 +110,7 @@ def _check_options(
         raise UsageError(
             f"--fix shows a diff, which is not {form}.", hint="Leave one out; json and sarif have the fixes."
         )
-    if write_baseline and baseline_file is None:
+    if write_baseline and baseline is None:
         raise UsageError("--write-baseline does not know where to write.", hint="Name the file with --baseline FILE.")
     if write_baseline and os.environ.get("CI", "").lower() not in {"", "0", "false"}:
         raise UsageError("A baseline is not written in CI.", hint="Write it on your own machine and commit it.")
@@ -145,7 +146,7 @@ def _progress(total: int) -> Iterator[Callable[[str], None]]:
         yield lambda name: progress.update(task, advance=1, description=name.replace("[", r"\["))
 
 
-def _baseline(path: Path | None, *, must_exist: bool) -> Baseline | None:
+def _read_baseline(path: Path | None, *, must_exist: bool) -> Baseline | None:
     from prefold.lint.baseline import Baseline
 
     if path is None:

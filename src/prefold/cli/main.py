@@ -50,14 +50,24 @@ COMMANDS: Mapping[str, LazyCommand] = MappingProxyType(
         "demo": LazyCommand("prefold.cli.demo", "Play three scenes with the prefix cache off and on."),
         "serve": LazyCommand("prefold.cli.serve", "Serve MODEL over HTTP."),
         "size": LazyCommand("prefold.cli.size", "Print the K/V bytes of MODEL per token and per context."),
-        "diff": LazyCommand("prefold.cli.diff", "Say where request B stops matching request A, and why."),
-        "lint": LazyCommand("prefold.cli.lint", "Find what would change a stable prefix, in text, requests and code."),
-        "explain": LazyCommand("prefold.cli.explain", "Explain a lint rule or a cause of breaks."),
-        "fingerprint": LazyCommand("prefold.cli.fingerprint", "Lock stable prefixes, and check them.", is_configurable=False),
-        "canonicalize": LazyCommand("prefold.cli.canonicalize", "Write equal requests alike."),
-        "order": LazyCommand("prefold.cli.order", "Propose the order in which most of a prompt is cached."),
-        "breakpoints": LazyCommand("prefold.cli.breakpoints", "Plan cache markers for a provider."),
-        "render": LazyCommand("prefold.cli.render", "Show a request as the model reads it."),
+        "diff": LazyCommand("prefold.cli.diff", "Say where request B stops matching request A."),
+        "lint": LazyCommand("prefold.cli.lint", "Find what would change a stable prefix."),
+        "explain": LazyCommand(
+            "prefold.cli.explain", "Explain a lint rule or a cause of breaks.", is_configurable=False
+        ),
+        "fingerprint": LazyCommand(
+            "prefold.cli.fingerprint",
+            "Keep stable prefixes in a lock file, and check them.",
+            is_configurable=False,
+        ),
+        "canonicalize": LazyCommand("prefold.cli.canonicalize", "Print BODY in canonical form, and what was changed."),
+        "order": LazyCommand(
+            "prefold.cli.order", "Find what varies in prompts, and the order that keeps their prefix."
+        ),
+        "breakpoints": LazyCommand(
+            "prefold.cli.breakpoints", "Plan the cache markers of BODY, and say whether caching pays."
+        ),
+        "render": LazyCommand("prefold.cli.render", "Show request BODY as the model reads it."),
         "config": LazyCommand("prefold.cli.config", "Show the configuration in force.", is_configurable=False),
     }
 )

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print JSON.")
 def order(requests: str, patched: bool, dialect: str | None, tokenizer: str | None, as_json: bool) -> None:
-    """Find what varies in prompts and how often, and propose the order that keeps their prefix.
+    """Find what varies in prompts, and the order that keeps their prefix.
+
+    How often each part varies, and the cacheable share before and after.
 
     LOG is a file of JSON Lines, oldest first: request bodies, or records that hold one as request, body or input, with
     a timestamp and a session where there are any. BODY is one request, or a template. The exit code is 1 if there is a

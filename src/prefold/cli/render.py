@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 def render(
     body: str, template: str | None, dialect: str | None, tokenizer: str | None, show_invisible: bool, as_json: bool
 ) -> None:
-    """Show request BODY as the model reads it, with the source, stability and tokens of each part.
+    """Show request BODY as the model reads it.
+
+    With the source, stability and tokens of each part.
 
     BODY is a file, - for standard input, or a line of a log as FILE:NUMBER. Without --template the view is that of a
     hosted API, as far as requests show it. With it the text is exactly what the model's own template makes of the

@@ -155,16 +155,22 @@ def load(files: Iterable[ConfigFile], command_of: Callable[[str], click.Command 
 def configurable(command: click.Command) -> dict[str, click.Parameter]:
     """A command's parameters that files and variables can set, by key.
 
-    Left out are those that choose what one call does, which are marked with `allow_from_autoenv=False`.
+    Left out are those that choose what one call does, which are marked with `allow_from_autoenv=False`, and what a call
+    is about: arguments that it cannot do without, or that are lists.
     """
     found: dict[str, click.Parameter] = {}
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             if parameter.allow_from_autoenv and not parameter.is_eager:
                 found[_normal(max(parameter.opts, key=len))] = parameter
-        else:
+        elif not is_input(parameter):
             found[_normal(str(parameter.name))] = parameter
     return found
+
+
+def is_input(parameter: click.Parameter) -> bool:
+    """Whether a parameter is an argument that says what a call is about."""
+    return isinstance(parameter, click.Argument) and (parameter.required or parameter.nargs != 1)
 
 
 def shown_key(key: str) -> str:

@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any
 
 from prefold.errors import InvalidRequest
 from prefold.lint.findings import Finding, Replacement, Rule, Scope
-from prefold.lint.places import Place
+from prefold.lint.places import Place, Spans
 from prefold.lint.text import estimated_tokens, live_values, tokens_per_character
 from prefold.prompts.canonical import Step, canonicalize
 from prefold.prompts.dialects import MARKERS, PROMPT_FIELDS, recognise
@@ -130,13 +131,14 @@ def _candidates_of_line(
         raise InvalidRequest(f"In {where}: {message}", hint=error.hint) from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Body:
     """A request, and where its text lies in the file."""
 
     prompt: Prompt
     document: JsonText
     place: Place
+    spans: Spans
 
     @classmethod
     def read(cls, text: str, place: Place, dialect: Dialect | None) -> _Body:
@@ -146,7 +148,7 @@ class _Body:
         inner = _inner_body(document, place)
         if inner is not None:
             return cls.read(*inner, dialect)
-        return cls(Prompt(dialect or recognise(document.value), document), document, place)
+        return cls(Prompt(dialect or recognise(document.value), document), document, place, Spans(text))
 
     def candidates(self) -> Iterator[_Candidate]:
         """All that is found, in the order of the rules.
@@ -168,9 +170,17 @@ class _Body:
 
     def tokens_behind(self, index: int) -> int:
         """Tokens of the stable segments behind one, estimated where the model's tokenizer is not known."""
+        return self._tokens_from[index + 1]
+
+    @cached_property
+    def _tokens_from(self) -> tuple[int, ...]:
+        """For each segment the tokens of the stable ones from it on."""
         counter = counter_for(self.prompt.model)
-        behind = self.prompt.segments[index + 1 :]
-        return sum(counter.count(segment.text) for segment in behind if segment.stability is Stability.STATIC)
+        counts = [
+            counter.count(segment.text) if segment.stability is Stability.STATIC else 0
+            for segment in self.prompt.segments
+        ]
+        return tuple(accumulate(counts[::-1], initial=0))[::-1]
 
     def _tool_order(self) -> Iterator[_Candidate]:
         tools = [segment for segment in self.prompt.segments if segment.section is Section.TOOLS]
@@ -203,10 +213,10 @@ class _Body:
     def _name_span(self, tool: Segment) -> tuple[int, int]:
         for inner in ((), ("function",), ("toolSpec",), ("custom",)):
             try:
-                return self.document.span(Path((*tool.path.steps, *inner, "name")))
+                return self.spans.of(Path((*tool.path.steps, *inner, "name")))
             except LookupError:
                 continue
-        return self.document.span(tool.path)
+        return self.spans.of(tool.path)
 
     def _rewritten(self, new: str) -> tuple[Replacement, ...]:
         """The body with another text, as far as it differs; none where it lies escaped in a string."""
@@ -229,7 +239,7 @@ class _Body:
             and segment.path.steps[0] != "messages"
         }
         for name in sorted(map(str, fields)):
-            start, end = self.document.span(Path.of(name))
+            start, end = self.spans.of(Path.of(name))
             for number in _unstable_numbers(self.document.source, start, end):
                 yield _Candidate(NUMBER_FORMAT.id, name, partial(self._number, name, number))
 
@@ -256,10 +266,10 @@ class _Body:
             yield _Candidate(MARKER.id, str(marked[0].path), partial(self._newest_only, marked[0]))
 
     def _newest_only(self, segment: Segment, file: str) -> Finding:
-        start, end = self.document.span(segment.path)
+        start, end = self.spans.of(segment.path)
         for name in MARKERS:
             try:
-                start, end = self.document.span(segment.path / name)
+                start, end = self.spans.of(segment.path / name)
             except LookupError:
                 continue
         return Finding(
@@ -298,7 +308,7 @@ class _Text:
 
     @cached_property
     def _place(self) -> Place:
-        start, end = self.body.document.span(self.path)
+        start, end = self.body.spans.of(self.path)
         return self.body.place.within_string(start, self.body.document.source[start:end])
 
     @cached_property
@@ -359,9 +369,9 @@ def _texts(segment: Segment) -> Iterator[tuple[Path, str]]:
 
 def _tool_name(tool: Any) -> str:
     """The name that tools are sorted by; behind all names for a tool without one."""
-    inner = next((tool[key] for key in ("function", "toolSpec", "custom") if isinstance(tool.get(key), dict)), tool)
-    name = inner.get("name")
-    return name if isinstance(name, str) else f"\U0010ffff{tool.get('type', '')}"
+    named = [tool, *(tool.get(key) for key in ("function", "toolSpec", "custom"))] if isinstance(tool, dict) else []
+    names = (part["name"] for part in named if isinstance(part, dict) and isinstance(part.get("name"), str))
+    return next(names, "\U0010ffff")
 
 
 @dataclass(frozen=True, slots=True)

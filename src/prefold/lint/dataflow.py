@@ -8,18 +8,32 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from prefold.lint.source_catalog import SET_ORDER
+from prefold.lint.source_catalog import SET_ORDER, words
 from prefold.lint.source_expressions import Scope, part_of
 from prefold.lint.source_modules import Bound, ClassInfo, FunctionInfo, Instance, Module, ModuleIndex, last_name
 from prefold.lint.source_sinks import Sink
 from prefold.lint.source_statements import Body
 from prefold.lint.source_templates import unfilled
-from prefold.lint.source_values import UNKNOWN, Form, Hole, Resolve, Source, Step, Taint, Value, fill, join, substitute
+from prefold.lint.source_values import (
+    UNKNOWN,
+    Form,
+    Hole,
+    Resolve,
+    Source,
+    Step,
+    Taint,
+    Value,
+    fill,
+    join,
+    mapping,
+    substitute,
+)
 
-_RECORD_BASES = frozenset({"BaseModel", "BaseSettings", "NamedTuple", "TypedDict", "Struct", "SQLModel"})
-_RECORD_DECORATORS = frozenset({"dataclass", "define", "frozen", "attrs", "s", "pydantic_dataclass"})
-_FIXED_ANNOTATIONS = frozenset({"str", "int", "float", "bool", "bytes", "datetime", "date", "UUID", "Path", "None"})
-_SET_ANNOTATIONS = frozenset({"set", "Set", "frozenset", "FrozenSet", "AbstractSet", "MutableSet"})
+_PLAIN_ANNOTATIONS = words(
+    "str int float bool bytes datetime date UUID Path None list List tuple Tuple Sequence Iterable Optional Union"
+)
+"""Types whose values have no keys, so that no order of keys either."""
+_SET_ANNOTATIONS = words("set Set frozenset FrozenSet AbstractSet MutableSet")
 _DEEPEST_CALLS = 8
 """Calls inside each other that are followed."""
 _MOST_ARGUMENTS = 40
@@ -207,6 +221,7 @@ class Analysis:
         outside = Scope(self, function.module, self.module_names(function.module))
         names: dict[str, Value] = {}
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        every += [arguments.kwarg] if arguments.kwarg is not None else []
         for argument in every:
             hole = Value((Taint(function.hole(argument.arg)),))
             names[argument.arg] = self._annotated(hole, argument.annotation, outside)
@@ -237,6 +252,8 @@ class Analysis:
         names = {last_name(node) for node in ast.walk(annotation) if isinstance(node, (ast.Name, ast.Attribute))}
         if names & _SET_ANNOTATIONS and last_name(getattr(annotation, "value", annotation)) in _SET_ANNOTATIONS:
             return replace(value, form=Form.SET, is_strings="str" in names)
+        if names - {"list", "List", "tuple", "Tuple", "Sequence", "Iterable"} and names <= _PLAIN_ANNOTATIONS:
+            return replace(value, is_fixed=True)
         if isinstance(annotation, ast.Name):
             target = scope.lookup(annotation.id).target
             if isinstance(target, ClassInfo):
@@ -262,8 +279,14 @@ class Analysis:
     def _bind(
         self, function: FunctionInfo, arguments: list[Value], keywords: Mapping[str, Value], module: Module, line: int
     ) -> dict[Hole, Value]:
-        named = [*zip(function.parameters, arguments, strict=False), *keywords.items()]
-        return self._record({function.hole(name): value for name, value in named}, function.name, module, line)
+        names = set(function.parameters) | {argument.arg for argument in function.node.args.kwonlyargs}
+        named = dict(zip(function.parameters, arguments, strict=False))
+        named.update({name: value for name, value in keywords.items() if name in names})
+        if function.node.args.kwarg is not None:
+            others = {name: value for name, value in keywords.items() if name not in names}
+            named[function.node.args.kwarg.arg] = mapping(others)
+        label = function.name if function.parent is None or function.name != "__init__" else function.parent.node.name
+        return self._record({function.hole(name): value for name, value in named.items()}, label, module, line)
 
     def _record(self, given: Mapping[Hole, Value], name: str, module: Module, line: int) -> dict[Hole, Value]:
         """Remember what a call gives for each parameter."""

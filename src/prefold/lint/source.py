@@ -25,7 +25,7 @@ _LONG_TEXT_IN_A_MESSAGE = 160
 _SAYS: Mapping[str, str] = {
     catalog.CLOCK: "reads the clock",
     catalog.IDENTIFIER: "is different in every request or process",
-    catalog.SET_ORDER: "is a set, whose order differs between processes",
+    catalog.SET_ORDER: "has the order of a set, which differs between processes,",
     catalog.FILE_ORDER: "lists files in no fixed order",
     catalog.UNSORTED_JSON: "writes keys in the order in which they were put in",
     catalog.QUERY_ORDER: "returns rows in no fixed order",
@@ -124,6 +124,7 @@ def _finding(hit: Hit) -> Finding:
     assert isinstance(source, Source)  # noqa: S101 - hits have no other
     text = SourceText(source.module)
     is_template = source.rule == catalog.TEMPLATE
+    is_daily = taint.is_daily and source.rule == catalog.CLOCK
     start, end = text.placeholder(source.node, source.name) if is_template else text.span(source.node)
     excerpt = text.excerpt(start, end)
     if is_template:
@@ -131,9 +132,8 @@ def _finding(hit: Hit) -> Finding:
         says = f"is filled anew for each request and stands before {taint.static_after} characters of fixed text"
         message = f"`{excerpt}` {says} in {sink.words}."
     else:
-        says = "changes once a day" if taint.is_daily and source.rule == catalog.CLOCK else _SAYS[source.rule]
+        says = "changes once a day" if is_daily else _SAYS[source.rule]
         message = f"`{excerpt}` {says} and flows into {sink.words}."
-    is_daily = taint.is_daily and source.rule == catalog.CLOCK
     steps = (*taint.flow, Step(f"into {sink.words}", sink.module, sink.line))
     return Finding(
         rule=source.rule,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from prefold.lint.source_sinks import Certainty, Sink, is_prompt_variable, key_sink
-from prefold.lint.source_values import Form, Step, Value, join, merge_taints
+from prefold.lint.source_values import Step, Value, join, merge_taints, with_entries
 
 if TYPE_CHECKING:
     from prefold.lint.source_expressions import Scope
@@ -58,15 +58,13 @@ def _assign_entry(scope: Scope, target: ast.Subscript, value: Value) -> None:
         scope.reach(value, sink)
     if container.target is not None:
         return
-    entries = container.entries
-    if entries is not None and key is not None:
-        entries = {**entries, key: value}
+    entries = container.entries if key is not None else None
     changed = Value(
         merge_taints([container, value, index]),
-        Form.DICT if container.form is Form.DICT else container.form,
+        container.form,
         is_fixed=container.is_fixed and (key is not None or scope.loops == 0 or not index.holes),
-        entries=entries if key is not None else None,
     )
+    changed = with_entries(changed, None if entries is None else {**entries, key: value})
     if isinstance(target.value, (ast.Name, ast.Attribute)):
         assign(scope, target.value, changed, is_growth=True)
 

@@ -10,8 +10,19 @@ from prefold.lint.source_assignments import assign
 from prefold.lint.source_functions import function_value
 from prefold.lint.source_methods import Call, method_value
 from prefold.lint.source_modules import Bound, ClassInfo, FunctionInfo, dotted_name, last_name
-from prefold.lint.source_sinks import SYSTEM_ROLES, call_sinks
-from prefold.lint.source_values import UNKNOWN, Form, Value, concatenate, merge_taints, sequence, set_of
+from prefold.lint.source_sinks import PROMPT_KEYWORDS, SYSTEM_ROLES, call_sinks
+from prefold.lint.source_values import (
+    EXACT_KEY,
+    UNKNOWN,
+    Form,
+    Taint,
+    Value,
+    concatenate,
+    merge_taints,
+    sequence,
+    set_of,
+    with_entries,
+)
 
 if TYPE_CHECKING:
     from prefold.lint.source_expressions import Scope
@@ -59,8 +70,23 @@ def _read(scope: Scope, node: ast.Call) -> Call:
             keywords[keyword.arg] = value
         elif value.entries is not None:
             keywords.update({key: entry for key, entry in value.entries.items() if isinstance(key, str)})
+        else:
+            keywords.update(_passed_through(scope, keyword.value))
     scope.is_stable = stable
     return Call(node, receiver, function, arguments, keywords)
+
+
+def _passed_through(scope: Scope, node: ast.expr) -> dict[str, Value]:
+    """The parts of a prompt that `**options` of the function around may hold: its callers know."""
+    function = scope.function
+    if function is None or not isinstance(node, ast.Name):
+        return {}
+    parameter = function.node.args.kwarg
+    if parameter is None or parameter.arg != node.id:
+        return {}
+    return {
+        name: Value((Taint(replace(function.hole(node.id), path=(f"{EXACT_KEY}{name}",))),)) for name in PROMPT_KEYWORDS
+    }
 
 
 def _has_messages(receiver: Value) -> bool:
@@ -83,7 +109,8 @@ def _grown(receiver: Value, added: list[Value], method: str) -> Value:
         items = list(entries.values())
         return sequence([*items, *added] if method == "append" else [*added, *items])
     if method == "update" and entries is not None and added and added[0].entries:
-        return replace(receiver, entries={**entries, **added[0].entries}, taints=merge_taints([receiver, *added]))
+        grown = replace(receiver, taints=merge_taints([receiver, *added]))
+        return with_entries(grown, {**entries, **added[0].entries})
     is_fixed = receiver.is_fixed and all(value.is_fixed for value in added)
     return replace(
         concatenate([receiver, *added]), form=receiver.form, is_fixed=is_fixed, text=None, template=None, entries=None

@@ -133,11 +133,13 @@ FIXED_ORDER_METHODS = words(
 _PASSING_BUILTINS = words("round abs bytes bytearray ascii divmod chr bin hex oct int float format pow slice")
 _PASSING_MODULES = tuple(
     words(
-        """textwrap. html. string. copy. json. orjson. ujson. simplejson. yaml. base64. hashlib. binascii. datetime. time.
-    calendar. itertools. functools. pprint. inspect.cleandoc os.path. os.fspath pathlib. urllib.parse. babel. humanize.
-    jinja2. re.sub toml. tomli_w. pandas. sqlalchemy. zoneinfo. pytz. markdown. operator. uuid. collections.
-    email.utils. dateutil. tabulate. asyncio.gather asyncio.wait_for asyncio.to_thread django.utils. pendulum. arrow.
-    unicodedata. types. langchain_core.prompts. prettytable."""
+        """
+        textwrap. html. string. copy. json. orjson. ujson. simplejson. yaml. base64. hashlib. binascii. datetime.
+        time. calendar. itertools. functools. pprint. inspect.cleandoc os.path. os.fspath pathlib. urllib.parse.
+        babel. humanize. jinja2. re.sub toml. tomli_w. pandas. sqlalchemy. zoneinfo. pytz. markdown. operator. uuid.
+        collections. email.utils. dateutil. tabulate. asyncio.gather asyncio.wait_for asyncio.to_thread
+        django.utils. pendulum. arrow. unicodedata. types. langchain_core.prompts. prettytable.
+        """
     )
 )
 """Modules whose functions return what varies as their arguments do."""
@@ -181,7 +183,8 @@ VOLATILE_NAME = re.compile(
     r"|^(?:now|today|timestamp)_\w+$|^(?:generated|created|updated|requested|rendered)_at$"
     r"|^(?:request|req|trace|span|session|conversation|correlation|run|user|thread|message|call|turn|client|chat|"
     r"ticket|order|tenant)_?(?:id|uuid)$"
-    r"|^(?:uuid|nonce|guid|user_?name|hostname|host_name|cwd|ip|ip_address|client_ip|remote_addr|random|cch|build_id|pid)$"
+    r"|^(?:uuid|nonce|guid|user_?name|hostname|host_name|cwd|ip|ip_address|client_ip|remote_addr|random|cch|"
+    r"build_id|pid)$"
     r"|时间|日期|请求|会话|用户|当前",
     re.IGNORECASE,
 )

@@ -15,6 +15,7 @@ from prefold.lint.source_modules import ClassInfo, FunctionInfo, Instance, Modul
 from prefold.lint.source_sinks import SYSTEM_ROLES, Certainty, Sink, dict_sinks, role_of
 from prefold.lint.source_templates import FIRST_LINES, filled, named
 from prefold.lint.source_values import (
+    EXACT_KEY,
     FIXED,
     UNKNOWN,
     Form,
@@ -27,9 +28,11 @@ from prefold.lint.source_values import (
     contents,
     daily,
     join,
+    may_be_set,
     merge_taints,
     sequence,
     set_of,
+    with_entries,
 )
 
 if TYPE_CHECKING:
@@ -114,12 +117,12 @@ class Scope:
         orders = [
             replace(hole, pending=Source(catalog.SET_ORDER, self.module, node))
             for hole in value.holes
-            if value.form is Form.OTHER and not hole.is_sorted  # a list of parameters is no set, whatever they are
+            if may_be_set(value, hole)
         ]
         known = UNKNOWN
         if value.entries and value.form is Form.LIST:
             known = join(*value.entries.values())
-        return replace(known, taints=merge_taints([value, Value(tuple(orders))]), is_fixed=value.is_fixed)
+        return replace(known, taints=merge_taints([value.plain(), Value(tuple(orders))]), is_fixed=value.is_fixed)
 
     def attribute(self, base: Value, name: str) -> Value:
         """What `base.name` is."""
@@ -146,8 +149,10 @@ class Scope:
 
 def part_of(value: Value, name: str) -> Value:
     """What of a value's variation is in its attribute or entry `name`."""
-    if value.entries is not None and name in value.entries:
-        return value.entries[name]
+    if name.startswith(EXACT_KEY):
+        return (value.entries or {}).get(name.removeprefix(EXACT_KEY), UNKNOWN)
+    if value.entries is not None and (name in value.entries or value.form is Form.DICT):
+        return value.entries.get(name, UNKNOWN)
     if not value.taints:
         return UNKNOWN
     if name in catalog.STEADY_ATTRIBUTES:
@@ -243,8 +248,6 @@ def _binary(scope: Scope, node: ast.BinOp) -> Value:
         return Value(merge_taints([left, right]), Form.SET, is_strings=left.is_strings and right.is_strings)
     if isinstance(node.op, ast.BitOr) and {left.form, right.form} == {Form.DICT}:
         return Value(merge_taints([left, right]), Form.DICT, is_fixed=left.is_fixed and right.is_fixed)
-    if isinstance(node.op, (ast.Mod, ast.FloorDiv)) and not isinstance(node.right, ast.Name):
-        return Value(merge_taints([left, right]))
     return Value(merge_taints([left, right]))
 
 
@@ -326,7 +329,7 @@ def _dict(scope: Scope, node: ast.Dict) -> Value:
         else:
             others.extend([value, scope.value(key)] if key is not None else [value])
             is_fixed = is_fixed and (key is not None or value.is_fixed)
-    result = Value(merge_taints([*entries.values(), *others]), Form.DICT, is_fixed, entries=entries)
+    result = with_entries(Value(merge_taints([*entries.values(), *others]), Form.DICT, is_fixed), entries)
     for part, sink in dict_sinks(node, scope.module, result, is_stable=scope.is_stable):
         scope.reach(part, sink)
     return result

@@ -23,6 +23,7 @@ from prefold.lint.source_values import (
     in_order,
     merge_taints,
     set_of,
+    with_entries,
 )
 
 if TYPE_CHECKING:
@@ -131,9 +132,10 @@ def _set(_scope: Scope, call: Call) -> Value:
 
 
 def _dict(_scope: Scope, call: Call) -> Value:
-    entries: dict[object, Value] = {**(call.first().entries or {}), **call.keywords}
+    entries: dict[object, Value] = {**(call.first().entries or {})}
+    entries.update(call.keywords)
     is_fixed = all(value.is_fixed for value in call.arguments)
-    return Value(merge_taints(call.given), Form.DICT, is_fixed, entries=entries)
+    return with_entries(Value(merge_taints(call.given), Form.DICT, is_fixed), entries)
 
 
 def _text(scope: Scope, call: Call) -> Value:

@@ -113,9 +113,9 @@ def method_value(scope: Scope, call: Call) -> Value:
 def _passed_on(call: Call) -> Value:
     """The variation of the object, and of the arguments where the method is known to put them into its result."""
     method, receiver = call.method, call.receiver
-    parts = [Value(receiver.taints)] if call.is_method else []
+    parts = [receiver.plain()] if call.is_method else []
     if _passes_arguments(call):
-        parts.extend(call.given)
+        parts.extend(value.plain() for value in call.given)
     is_text = method in _TEXT_METHODS
     is_set = receiver.form is Form.SET and method != "pop"
     return Value(

@@ -43,6 +43,8 @@ _SYSTEM_KEYWORDS = words(
     "system_prompt system_instruction system_instructions system_message systemInstruction sys_prompt"
 )
 _SDK_KEYWORDS = words("system instructions tools preamble cached_content functions tool_config toolConfig")
+PROMPT_KEYWORDS = _SYSTEM_KEYWORDS | _SDK_KEYWORDS
+"""Arguments of calls that are the stable part of a prompt."""
 _SDK_METHODS = words(
     """create acreate stream parse completion acompletion converse converse_stream generate_content chat chat_stream
     generate_content_async generate_content_stream count_tokens generate complete acomplete run run_sync query invoke

@@ -67,7 +67,7 @@ def filled(template: Value, style: frozenset[str], value_of: Callable[[str, int]
 
 def named(value: Value, name: str, module: Module, node: ast.expr) -> Value:
     """The value of a placeholder; where nothing is known about it, its name tells whether it varies."""
-    if not VOLATILE_NAME.search(name) or value.sources or value.is_fixed or value.text is not None:
+    if not VOLATILE_NAME.search(name) or value.sources or (value.is_fixed and not value.holes):
         return value
     source = Source(TEMPLATE, module, node, name)
     guesses = [replace(hole, pending=source) for hole in value.holes] or [Taint(source)]

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prefold.lint.source_catalog import ORDER_RULES, SET_ORDER, TEMPLATE, UNSORTED_JSON, granularity
 
@@ -22,8 +22,14 @@ _MOST_TAINTS = 12
 """Of one value; more would say the same again."""
 _MOST_ENTRIES = 64
 """Items of a list that are told apart."""
+_DEEPEST_ENTRIES = 6
+"""Lists and dicts inside each other whose items are told apart."""
 _LONGEST_FLOW = 6
 """Steps of a flow that are kept."""
+
+
+EXACT_KEY = "**"
+"""Starts a step of a path that leads nowhere unless the mapping is known to have the key."""
 
 
 class Form(Enum):
@@ -96,6 +102,7 @@ class Taint:
         is_daily: whether it changes with the day only.
         is_sorted: of a hole: an order that varies has been mended since.
         is_content: of a hole: only what it names or holds was used, not itself (a file's text, a length).
+        is_part: of a hole: the value has the parameter in it, and is not the parameter itself.
         pending: of a hole: what is found if the argument turns out to be a set (PF303), a dict whose order is not
             fixed (PF305), or unknown (PF308).
     """
@@ -106,6 +113,7 @@ class Taint:
     is_daily: bool = False
     is_sorted: bool = False
     is_content: bool = False
+    is_part: bool = False
     pending: Source | None = None
 
     @property
@@ -131,6 +139,7 @@ class Value:
         text: it, where it is a constant string.
         static: characters of fixed text in it.
         entries: its items, where they are known: by key, or by index in a list.
+        depth: how many lists and dicts with known items are inside each other in it.
         target: what calling it or asking for an attribute means: a dotted name outside the project, or something in it.
         template: of text with placeholders: the constant.
     """
@@ -142,6 +151,7 @@ class Value:
     text: str | None = None
     static: int = 0
     entries: Mapping[object, Value] | None = None
+    depth: int = 0
     target: object = None
     template: tuple[Module, ast.expr] | None = field(default=None, compare=False)
 
@@ -163,7 +173,7 @@ class Value:
 
     def plain(self) -> Value:
         """What varies in it, and nothing of its form."""
-        return Value(self.taints)
+        return Value(as_parts(self.taints))
 
 
 UNKNOWN = Value()
@@ -174,6 +184,14 @@ def _further(taint: Taint, step: Step) -> Taint:
     if len(taint.flow) >= _LONGEST_FLOW or (taint.flow and taint.flow[-1].words == step.words):
         return taint
     return replace(taint, flow=(*taint.flow, step))
+
+
+def as_parts(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    """Taints of something that only has in it what they were found in."""
+    return tuple(
+        replace(taint, is_part=True) if isinstance(taint.origin, Hole) and not taint.is_part else taint
+        for taint in taints
+    )
 
 
 def merge_taints(values: Iterable[Value]) -> tuple[Taint, ...]:
@@ -188,6 +206,14 @@ def merge_taints(values: Iterable[Value]) -> tuple[Taint, ...]:
             elif known.static_after < taint.static_after:
                 merged[taint.key] = replace(known, static_after=taint.static_after)
     return tuple(merged.values())
+
+
+def with_entries(value: Value, entries: Mapping[Any, Value] | None) -> Value:
+    """A value with other items, as far as they are few and flat enough to be told apart."""
+    if entries is None or len(entries) > _MOST_ENTRIES:
+        return replace(value, entries=None, depth=0)
+    depth = 1 + max((entry.depth for entry in entries.values()), default=0)
+    return replace(value, entries=entries if depth <= _DEEPEST_ENTRIES else None, depth=min(depth, _DEEPEST_ENTRIES))
 
 
 def join(*values: Value) -> Value:
@@ -208,17 +234,17 @@ def _join_two(one: Value, other: Value) -> Value:
             key: join(mine[key], theirs[key]) if key in mine and key in theirs else value
             for key, value in {**mine, **theirs}.items()
         }
-    return Value(
+    whole = Value(
         taints=merge_taints((one, other)),
         form=one.form if one.form is other.form else Form.OTHER,
         is_fixed=one.is_fixed and other.is_fixed,
         is_strings=one.is_strings and other.is_strings,
         text=one.text if one.text == other.text else None,
         static=max(one.static, other.static),
-        entries=entries,
         target=one.target or other.target,
         template=one.template or other.template,
     )
+    return with_entries(whole, entries)
 
 
 def _is_nothing(value: Value) -> bool:
@@ -235,7 +261,7 @@ def concatenate(parts: Iterable[Value]) -> Value:
     for part in parts:
         after -= part.static
         moved = (replace(taint, static_after=taint.static_after + after) for taint in part.taints)
-        placed.append(Value(tuple(moved)))
+        placed.append(Value(as_parts(moved)))
     texts = [part.text for part in parts]
     known = "".join(text for text in texts if text is not None) if None not in texts else None
     template = next((part.template for part in parts if part.template), None)
@@ -269,9 +295,15 @@ def contents(value: Value) -> Value:
 
 def sequence(items: list[Value]) -> Value:
     """A list of known items."""
-    entries: dict[object, Value] | None = dict(enumerate(items)) if len(items) <= _MOST_ENTRIES else None
     whole = concatenate(items)
-    return Value(whole.taints, Form.LIST, all(item.is_fixed for item in items), entries=entries, static=whole.static)
+    is_fixed = all(item.is_fixed for item in items)
+    return with_entries(Value(whole.taints, Form.LIST, is_fixed, static=whole.static), dict(enumerate(items)))
+
+
+def mapping(items: Mapping[str, Value]) -> Value:
+    """A dict of known items."""
+    whole = Value(merge_taints(items.values()), Form.DICT, is_fixed=all(item.is_fixed for item in items.values()))
+    return with_entries(whole, items)
 
 
 def set_of(values: Iterable[Value], *, is_small_numbers: bool = False) -> Value:
@@ -308,7 +340,7 @@ def substitute(value: Value, resolve: Resolve) -> Value:
     if entries is not None:
         entries = {key: substitute(entry, resolve) for key, entry in entries.items()}
     filled = tuple(new for taint in value.taints for new in fill(taint, resolve))
-    return replace(value, taints=merge_taints([Value(filled)]), entries=entries)
+    return with_entries(replace(value, taints=merge_taints([Value(filled)])), entries)
 
 
 def fill(taint: Taint, resolve: Resolve) -> list[Taint]:
@@ -334,10 +366,22 @@ def fill(taint: Taint, resolve: Resolve) -> list[Taint]:
 
 
 def _fill_pending(taint: Taint, pending: Source, given: Value) -> list[Taint]:
-    holes = [replace(hole, flow=taint.flow, static_after=taint.static_after, pending=pending) for hole in given.holes]
+    if pending.rule == UNSORTED_JSON and given.is_fixed:
+        return []
+    is_order = pending.rule == SET_ORDER
+    holes = [
+        replace(hole, flow=taint.flow, static_after=taint.static_after, pending=pending)
+        for hole in given.holes
+        if not is_order or may_be_set(given, hole)
+    ]
     found = {
         SET_ORDER: given.form is Form.SET,
-        UNSORTED_JSON: not given.is_fixed and not holes,
+        UNSORTED_JSON: not holes,
         TEMPLATE: not given.is_fixed and not given.taints and given.text is None,
     }[pending.rule]
     return [Taint(pending, taint.flow, taint.static_after)] if found else holes
+
+
+def may_be_set(value: Value, hole: Taint) -> bool:
+    """Whether a value is a set if the parameter in it is one."""
+    return value.form is Form.OTHER and not hole.is_part and not hole.is_sorted

@@ -212,9 +212,11 @@ _USER_OF_IMAGES = re.compile(
     r"|site|wwwroot)",
     re.IGNORECASE,
 )
-_TYPE_OR_VERSION = re.compile(
+_NO_IDENTIFIER = re.compile(
     r"(?:u?int|float|uuid|ulid|str|string|char|varchar|text|bytes|id|sha|md|v|number)-?[0-9]{1,4}"
-    r"|v?[0-9]{1,4}(?:\.[0-9]{1,4})+",
+    r"|v?[0-9]{1,4}(?:\.[0-9]{1,4})+"
+    r"|[a-z_]\w*(?:\.[a-z_]\w*)+"  # a name in code
+    r"|[a-z]{3,}(?:[-_][a-z]{3,})*[0-9]?",
     re.IGNORECASE,
 )
 _CONSTANT_LABEL = re.compile(
@@ -241,8 +243,8 @@ def _is_own_home(value: str, _before: str, _after: str) -> bool:
 
 
 def _is_identifier(value: str, _before: str, _after: str) -> bool:
-    """Whether what is labelled as an id is one, and not the type of ids or a version."""
-    return not _TYPE_OR_VERSION.fullmatch(value)
+    """Whether what is labelled as an id is one, and not the type of ids, a version or a name."""
+    return not _NO_IDENTIFIER.fullmatch(value)
 
 
 def _is_drawn(value: str, before: str, _after: str) -> bool:
