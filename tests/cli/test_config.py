@@ -127,12 +127,15 @@ def test_path_lists_where_files_are_looked_for(prefold, tmp_path: Path) -> None:
     assert f"{tmp_path / 'pyproject.toml'} [tool.prefold]" == lines[1]
 
 
+SECTIONS = "demo, serve, size, diff, lint, canonicalize, order, breakpoints, render"
+
+
 @pytest.mark.parametrize(
     ("content", "message", "hint"),
     [
         ("[serve]\nprot = 1\n", "FILE: serve.prot is unknown.", "Did you mean port?"),
         ("[serv]\nport = 1\n", "FILE: there is no section [serv].", "Did you mean serve?"),
-        ("[config]\n", "FILE: there is no section [config].", "The sections are demo, serve, size, diff, lint, canonicalize, order, breakpoints, render."),
+        ("[config]\n", "FILE: there is no section [config].", f"The sections are {SECTIONS}."),
         ('colour = "never"\n', "FILE: colour is unknown.", "Did you mean color?"),
         ("serve = 8000\n", "FILE: serve is the number 8000.", "Write it as a section, [serve]."),
         ('[serve]\nport = "80"\n', 'FILE: serve.port is the text "80".', "Write an unquoted whole number."),

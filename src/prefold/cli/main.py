@@ -61,9 +61,7 @@ COMMANDS: Mapping[str, LazyCommand] = MappingProxyType(
             is_configurable=False,
         ),
         "canonicalize": LazyCommand("prefold.cli.canonicalize", "Print BODY in canonical form, and what was changed."),
-        "order": LazyCommand(
-            "prefold.cli.order", "Find what varies in prompts, and the order that keeps their prefix."
-        ),
+        "order": LazyCommand("prefold.cli.order", "Find what varies in prompts, and a better order."),
         "breakpoints": LazyCommand(
             "prefold.cli.breakpoints", "Plan the cache markers of BODY, and say whether caching pays."
         ),

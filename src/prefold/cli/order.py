@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print JSON.")
 def order(requests: str, patched: bool, dialect: str | None, tokenizer: str | None, as_json: bool) -> None:
-    """Find what varies in prompts, and the order that keeps their prefix.
+    """Find what varies in prompts, and a better order.
 
     How often each part varies, and the cacheable share before and after.
 

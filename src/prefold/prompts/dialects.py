@@ -76,7 +76,9 @@ def _is_bedrock(body: Mapping[str, Any], messages: list[Any]) -> bool:
 
 def _is_anthropic(body: Mapping[str, Any], messages: list[Any]) -> bool:
     roles = [message.get("role") for message in messages if isinstance(message, dict)]
-    if any(role in roles for role in (*SYSTEM_ROLES, "tool", "function")) or any(_list(message, "tool_calls") for message in messages):
+    if any(role in roles for role in (*SYSTEM_ROLES, "tool", "function")) or any(
+        _list(message, "tool_calls") for message in messages
+    ):
         return False
     tools = [tool for tool in _list(body, "tools") if isinstance(tool, dict)]
     if any("function" in tool for tool in tools):
