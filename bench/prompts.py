@@ -26,8 +26,8 @@ from typing import Any
 
 from prefold import __version__
 from prefold.lint.text import lint_text
-from prefold.prompts.canonical import canonicalize
-from prefold.prompts.diverge import compare
+from prefold.prompts.canonical.canonicalize import canonicalize
+from prefold.prompts.divergence.compare import compare
 from prefold.prompts.prompt import Prompt
 from prefold.prompts.tokens import counter_for
 

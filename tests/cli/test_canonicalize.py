@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from prefold.cli.canonicalize import _STEPS, canonicalize
 from prefold.errors import InvalidRequest, PrefoldError, UsageError
-from prefold.prompts.canonical import DEFAULT_STEPS, Step
-from prefold.prompts.spelling import Granularity
+from prefold.prompts.canonical.canonicalize import DEFAULT_STEPS, Step
+from prefold.prompts.canonical.spelling import Granularity
 
 TOOLS = [{"name": "search"}, {"name": "read"}]
 BODY = {"model": "claude-x", "system": "Now: 2026-11-30 08:54.", "tools": TOOLS, "messages": []}

@@ -140,7 +140,7 @@ def test_faults_end_with_2_and_a_hint(prefold, files: Path, arguments: list[str]
     assert "" == finished.stdout
 
 
-TEMPLATES = Path(__file__).parents[1] / "prompts" / "templates"
+TEMPLATES = Path(__file__).parents[1] / "prompts" / "templates" / "folders"
 
 
 def test_what_a_template_takes_out_counts(prefold, files: Path) -> None:

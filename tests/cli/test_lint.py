@@ -200,7 +200,7 @@ def test_little_is_loaded(folder: Path) -> None:
     (folder / "a.txt").write_text(CLOCK)
     code = (
         "import sys; from prefold.cli.main import run; code = run(['lint', 'a.txt']);"
-        "heavy = ('torch', 'numpy', 'tokenizers', 'prefold.lint.dataflow', 'rich.progress');"
+        "heavy = ('torch', 'numpy', 'tokenizers', 'prefold.lint.source.dataflow', 'rich.progress');"
         "print(code, *(module for module in heavy if module in sys.modules), file=sys.stderr)"
     )
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from prefold.cli.exit_codes import ExitCode
 from prefold.cli.main import run
 from prefold.cli.render import render
 
-TEMPLATES = Path(__file__).parents[1] / "prompts" / "templates"
+TEMPLATES = Path(__file__).parents[1] / "prompts" / "templates" / "folders"
 BODY = {
     "model": "claude-sonnet-4-5",
     "system": "Be brief.",

@@ -12,7 +12,7 @@ from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Dialect, Prompt, Section, Segment, Stability
 from prefold.prompts.view import view_of
 
-from .breaks import DIALECTS, conversation, written
+from .divergence.breaks import DIALECTS, conversation, written
 
 TEXT = {"type": "text", "text": "Hello."}
 

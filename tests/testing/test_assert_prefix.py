@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from prefold.errors import UsageError
-from prefold.prompts.prefix_lock import LockFile
+from prefold.prompts.fingerprints.lock import LockFile
 from prefold.testing import assert_prefix
 
 

@@ -12,7 +12,7 @@ import click
 from prefold.cli.session import console
 
 if TYPE_CHECKING:
-    from prefold.prompts.breakpoints import Plan, Traffic
+    from prefold.prompts.breakpoints.plan import Plan, Traffic
     from prefold.prompts.prompt import Prompt
     from prefold.providers.rules import CacheRules
 
@@ -84,7 +84,7 @@ def breakpoints(
     BODY is a file, - for standard input, or a line of a log as FILE:NUMBER.
     """
     from prefold.cli.inputs import read_request
-    from prefold.prompts.breakpoints import plan_breakpoints
+    from prefold.prompts.breakpoints.plan import plan_breakpoints
     from prefold.prompts.prompt import Prompt
     from prefold.prompts.tokens import counter_for
 
@@ -154,7 +154,7 @@ def _rules(model: str, provider: str | None) -> CacheRules:
 
 def _traffic(reads_per_hour: float | None, reads: float | None, within: float | None) -> Traffic | None:
     from prefold.errors import UsageError
-    from prefold.prompts.breakpoints import Traffic
+    from prefold.prompts.breakpoints.plan import Traffic
 
     if (reads is None) != (within is None):
         raise UsageError("--reads and --within belong together.", hint="Give both, as in --reads 3 --within 5m.")
@@ -192,7 +192,7 @@ def _print_plan(plan: Plan, prompt: Prompt) -> None:
 def _marker_table(plan: Plan) -> Any:
     from rich.table import Table
 
-    from prefold.prompts.markers import label_of
+    from prefold.prompts.breakpoints.markers import label_of
 
     table = Table(title="Markers")
     for name in ("do", "at", "for"):
@@ -209,7 +209,7 @@ def _marker_table(plan: Plan) -> Any:
 def _break_even_table(plan: Plan) -> Any:
     from rich.table import Table
 
-    from prefold.prompts.markers import label_of
+    from prefold.prompts.breakpoints.markers import label_of
 
     def number(value: float | None) -> str:
         return "?" if value is None else f"{value:g}"

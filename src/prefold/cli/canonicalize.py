@@ -17,7 +17,7 @@ from prefold.cli.exit_codes import ExitCode
 from prefold.cli.session import console
 
 if TYPE_CHECKING:
-    from prefold.prompts.canonical import Canonical, Change, Step
+    from prefold.prompts.canonical.canonicalize import Canonical, Change, Step
     from prefold.prompts.prompt import Prompt
 
 _SAFE = "safe"
@@ -76,8 +76,8 @@ def canonicalize(
 
     from prefold.cli.inputs import STANDARD_INPUT, read_bytes
     from prefold.errors import UsageError
-    from prefold.prompts import canonical
-    from prefold.prompts.spelling import Granularity
+    from prefold.prompts.canonical import canonicalize as canonical
+    from prefold.prompts.canonical.spelling import Granularity
 
     if write and check:
         raise UsageError("--write and --check exclude each other.", hint="Check first, then write.")
@@ -120,7 +120,7 @@ class _Result:
 
 
 def _chosen(steps: tuple[str, ...]) -> frozenset[Step]:
-    from prefold.prompts.canonical import DEFAULT_STEPS, Step
+    from prefold.prompts.canonical.canonicalize import DEFAULT_STEPS, Step
 
     named = {Step(step) for step in steps if step != _SAFE}
     return DEFAULT_STEPS | named if _SAFE in steps else frozenset(named)

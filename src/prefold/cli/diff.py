@@ -12,10 +12,10 @@ from prefold.cli.exit_codes import ExitCode
 from prefold.cli.session import console
 
 if TYPE_CHECKING:
-    from prefold.prompts.chat_template import ChatTemplate
-    from prefold.prompts.diverge import Divergence
+    from prefold.prompts.divergence.compare import Divergence
     from prefold.prompts.logged import Logged
     from prefold.prompts.prompt import Prompt
+    from prefold.prompts.templates.chat_template import ChatTemplate
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def diff(
     requests. The exit code is 1 if something is lost, 0 if B continues A or shares with it all that it can.
     """
     from prefold.errors import UsageError
-    from prefold.prompts.diverge import compare
-    from prefold.prompts.reuse import target_rules
+    from prefold.prompts.divergence.compare import compare
+    from prefold.prompts.divergence.reuse import target_rules
     from prefold.prompts.tokens import counter_for
 
     if (case is None) == (before is None):
@@ -98,7 +98,7 @@ def _template_in(folder: str) -> ChatTemplate:
     from pathlib import Path
 
     from prefold.errors import UsageError
-    from prefold.prompts.template_scene import template_in
+    from prefold.prompts.templates.scene import template_in
 
     path = Path(folder).expanduser()
     if not path.is_dir():
@@ -195,8 +195,8 @@ def _print(found: Divergence) -> None:
 def _facts(found: Divergence) -> list[tuple[str, Any]]:
     from rich.text import Text
 
+    from prefold.prompts.divergence.text_difference import common_prefix
     from prefold.prompts.invisible import visible
-    from prefold.prompts.text_difference import common_prefix
 
     about = "" if found.tokens_are_exact else "about "
     rows: list[tuple[str, Any]] = []

@@ -15,8 +15,8 @@ from prefold.cli.exit_codes import ExitCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from prefold.prompts.prefix_changes import Change
-    from prefold.prompts.prefix_lock import Entry, LockFile
+    from prefold.prompts.fingerprints.changes import Change
+    from prefold.prompts.fingerprints.lock import Entry, LockFile
     from prefold.prompts.prompt import Prompt
 
     Function = TypeVar("Function", bound=Callable[..., Any])
@@ -78,8 +78,8 @@ def add(name: str, source: str, part: str, dialect: str | None, lock: Path, as_j
     FILE is a JSON request body or a plain text, or - for standard input. It is read again by `check`.
     """
     from prefold.errors import UsageError
-    from prefold.prompts.fingerprints import Part, read_prefix
-    from prefold.prompts.prefix_lock import Entry, LockFile
+    from prefold.prompts.fingerprints.fingerprint import Part, read_prefix
+    from prefold.prompts.fingerprints.lock import Entry, LockFile
     from prefold.prompts.prompt import Dialect
 
     file = LockFile(lock)
@@ -105,8 +105,8 @@ def check(names: tuple[str, ...], source: str | None, lock: Path, as_json: bool)
 
     Exit code 1 if one changed.
     """
-    from prefold.prompts.prefix_changes import change_since
-    from prefold.prompts.prefix_lock import LockFile
+    from prefold.prompts.fingerprints.changes import change_since
+    from prefold.prompts.fingerprints.lock import LockFile
 
     file = LockFile(lock)
     known = _existing(file)
@@ -131,7 +131,7 @@ def check(names: tuple[str, ...], source: str | None, lock: Path, as_json: bool)
 @_json_option
 def update(names: tuple[str, ...], source: str | None, lock: Path, as_json: bool) -> None:
     """Accept the prefixes NAME as they are now."""
-    from prefold.prompts.prefix_lock import Entry, LockFile
+    from prefold.prompts.fingerprints.lock import Entry, LockFile
 
     file = LockFile(lock)
     known = _existing(file)
@@ -150,7 +150,7 @@ def update(names: tuple[str, ...], source: str | None, lock: Path, as_json: bool
 @_json_option
 def list_(lock: Path, as_json: bool) -> None:
     """List the prefixes in the lock file."""
-    from prefold.prompts.prefix_lock import LockFile
+    from prefold.prompts.fingerprints.lock import LockFile
 
     entries = _existing(LockFile(lock)).values()
     if as_json:
@@ -159,7 +159,7 @@ def list_(lock: Path, as_json: bool) -> None:
     from rich.table import Table
 
     from prefold.cli.session import console
-    from prefold.prompts.fingerprints import shortened
+    from prefold.prompts.fingerprints.fingerprint import shortened
 
     table = Table("name", "fingerprint", "part", "dialect", "file", box=None, pad_edge=False)
     table.add_column("tokens (estimate)", justify="right")
@@ -174,7 +174,7 @@ def list_(lock: Path, as_json: bool) -> None:
 @_lock_option
 def remove(names: tuple[str, ...], lock: Path) -> None:
     """Take the prefixes NAME out of the lock file."""
-    from prefold.prompts.prefix_lock import LockFile
+    from prefold.prompts.fingerprints.lock import LockFile
 
     file = LockFile(lock)
     _named(_existing(file), names, file)
@@ -204,7 +204,7 @@ def _named(known: Mapping[str, Entry], names: Sequence[str], file: LockFile) -> 
 def _current(file: LockFile, entries: Sequence[Entry], source: str | None) -> dict[str, Prompt]:
     """What the prefixes are now, by name."""
     from prefold.errors import UsageError
-    from prefold.prompts.fingerprints import read_prefix
+    from prefold.prompts.fingerprints.fingerprint import read_prefix
 
     if source is not None and len(entries) != 1:
         raise UsageError(f"--from {source} is for one prefix, and here are {len(entries)}.", hint="Name one.")
@@ -254,7 +254,7 @@ def _check_as_json(entry: Entry, change: Change | None) -> dict[str, Any]:
 
 
 def _print_check(entries: Sequence[Entry], changes: Mapping[str, Change | None]) -> None:
-    from prefold.prompts.fingerprints import shortened
+    from prefold.prompts.fingerprints.fingerprint import shortened
 
     for entry in entries:
         change = changes[entry.name]
@@ -268,8 +268,8 @@ def _print_check(entries: Sequence[Entry], changes: Mapping[str, Change | None])
 
 
 def _print_accepted(entries: Sequence[Entry], known: Mapping[str, Entry], *, as_json: bool) -> None:
-    from prefold.prompts.fingerprints import shortened
-    from prefold.prompts.suspects import passing_values
+    from prefold.prompts.fingerprints.fingerprint import shortened
+    from prefold.prompts.fingerprints.suspects import passing_values
 
     if as_json:
         click.echo(json.dumps({"schema_version": 1, "prefixes": [_as_json(entry) for entry in entries]}))

@@ -13,7 +13,7 @@ from prefold.cli.exit_codes import ExitCode
 from prefold.cli.session import console
 
 if TYPE_CHECKING:
-    from prefold.prompts.order import Proposal
+    from prefold.prompts.ordering.proposal import Proposal
     from prefold.prompts.tokens import TokenCounter
 
 
@@ -38,10 +38,10 @@ def order(requests: str, patched: bool, dialect: str | None, tokenizer: str | No
     """
     from prefold.errors import UsageError
     from prefold.prompts.logged import RequestLog
-    from prefold.prompts.order import propose
+    from prefold.prompts.ordering.proposal import propose
+    from prefold.prompts.ordering.variation import analyse
     from prefold.prompts.prompt import Dialect
     from prefold.prompts.tokens import counter_for
-    from prefold.prompts.variation import analyse
 
     if patched and as_json:
         raise UsageError("--patched and --json exclude each other.", hint="The patched request is JSON already.")

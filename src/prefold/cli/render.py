@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from prefold.prompts.prompt import Prompt
-    from prefold.prompts.template_view import TemplateFinding
+    from prefold.prompts.templates.rendered import TemplateFinding
     from prefold.prompts.tokens import TokenCounter
     from prefold.prompts.view import Piece
 
@@ -75,8 +75,8 @@ def _by_template(prompt: Prompt, folder: str) -> tuple[str, tuple[Piece, ...], t
     from pathlib import Path
 
     from prefold.errors import UsageError
-    from prefold.prompts.template_scene import template_in, tokenizer_adds_bos
-    from prefold.prompts.template_view import rendered
+    from prefold.prompts.templates.rendered import rendered
+    from prefold.prompts.templates.scene import template_in, tokenizer_adds_bos
 
     path = Path(folder).expanduser()
     if not path.is_dir():

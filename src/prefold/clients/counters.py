@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from prefold.prompts.diverge import Divergence
+from prefold.prompts.divergence.compare import Divergence
 from prefold.providers.usage import Usage
 
 

@@ -10,10 +10,10 @@ from prefold.clients.attach import attach_to_genai, attach_to_rest
 from prefold.clients.counters import Break
 from prefold.clients.watcher import Watcher
 from prefold.errors import UsageError
-from prefold.prompts.breakpoints import plan_breakpoints
-from prefold.prompts.canonical import canonicalize as canonical
+from prefold.prompts.breakpoints.plan import plan_breakpoints
+from prefold.prompts.canonical.canonicalize import canonicalize as canonical
+from prefold.prompts.divergence.reuse import target_rules
 from prefold.prompts.prompt import Prompt
-from prefold.prompts.reuse import target_rules
 
 _Client = TypeVar("_Client")
 

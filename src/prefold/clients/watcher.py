@@ -19,7 +19,7 @@ from prefold.clients.conversations import Conversations, Relation, Sent
 from prefold.clients.counters import Break, Counters
 from prefold.clients.report import table
 from prefold.clients.worker import Worker
-from prefold.prompts.diverge import compare
+from prefold.prompts.divergence.compare import compare
 from prefold.prompts.prompt import Dialect, Prompt
 from prefold.prompts.tokens import counter_for
 from prefold.providers.usage import StreamUsage, Usage

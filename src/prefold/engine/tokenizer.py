@@ -12,7 +12,7 @@ import tokenizers
 
 from prefold.engine.model_config import ModelConfig, read_json_object
 from prefold.errors import InvalidRequest, InvalidTokens, ModelError
-from prefold.prompts.chat_template import ChatTemplate, Clock
+from prefold.prompts.templates.chat_template import ChatTemplate, Clock
 
 _REPLACEMENT = "\ufffd"
 # A UTF-8 character is at most four bytes, so at most three bytes at the end of a text can be the start of one.

@@ -14,12 +14,12 @@ from prefold.errors import InvalidRequest
 from prefold.lint.findings import Finding, Replacement, Rule, Scope
 from prefold.lint.places import Place, Spans
 from prefold.lint.text import estimated_tokens, live_values, tokens_per_character
-from prefold.prompts.canonical import Step, canonicalize
+from prefold.prompts.canonical.canonicalize import Step, canonicalize
+from prefold.prompts.canonical.spelling import float_spelling
 from prefold.prompts.dialects import MARKERS, PROMPT_FIELDS, recognise
 from prefold.prompts.json_text import JsonText
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Dialect, Prompt, Section, Segment, Stability
-from prefold.prompts.spelling import float_spelling
 from prefold.prompts.tokens import counter_for
 
 TOOL_ORDER = Rule(

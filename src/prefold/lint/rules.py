@@ -10,7 +10,7 @@ from prefold.errors import UsageError
 from prefold.lint.bodies import BODY_RULES
 from prefold.lint.findings import Rule
 from prefold.lint.ignores import IGNORE_RULES
-from prefold.lint.source_rules import SOURCE_RULES
+from prefold.lint.source.rules import SOURCE_RULES
 from prefold.lint.text import TEXT_RULES
 
 RULES: Mapping[str, Rule] = MappingProxyType(

@@ -174,7 +174,7 @@ def lint_files(
 def _python_linter(files: Sequence[File]) -> Callable[[File], list[Finding]]:
     if not files:
         return lambda _file: []
-    from prefold.lint.source import Project, lint_source  # noqa: PLC0415 - of no use where there is no Python
+    from prefold.lint.source.project import Project, lint_source  # noqa: PLC0415 - of no use where there is no Python
 
     project = Project.of({file.name: file.text for file in files})
     return lambda file: lint_source(file.text, file.name, project)

@@ -20,13 +20,13 @@ from uuid import UUID
 from xml.sax.saxutils import quoteattr
 
 from prefold.errors import InvalidRequest
+from prefold.prompts.canonical.documents import order_documents
+from prefold.prompts.canonical.places import tool_name
+from prefold.prompts.canonical.values import canonical_json, plain
 from prefold.prompts.dialects import SYSTEM_ROLES
-from prefold.prompts.documents import order_documents
 from prefold.prompts.liveness import is_live
 from prefold.prompts.paths import Path
-from prefold.prompts.places import tool_name
 from prefold.prompts.prompt import Dialect, Prompt, Segment, Stability
-from prefold.prompts.values import canonical_json, plain
 from prefold.prompts.volatile import Kind, find_volatile
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from prefold.errors import UsageError
-from prefold.prompts.fingerprints import Part, prefix_of, shortened
-from prefold.prompts.prefix_changes import change_between, change_since
-from prefold.prompts.prefix_lock import Entry, LockFile
+from prefold.prompts.fingerprints.changes import change_between, change_since
+from prefold.prompts.fingerprints.fingerprint import Part, prefix_of, shortened
+from prefold.prompts.fingerprints.lock import Entry, LockFile
+from prefold.prompts.fingerprints.suspects import passing_values
 from prefold.prompts.prompt import Dialect, Prompt
-from prefold.prompts.suspects import passing_values
 
 
 @dataclass(frozen=True, slots=True)

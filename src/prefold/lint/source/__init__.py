@@ -1,0 +1,1 @@
+"""Python source: values that flow into a prompt's stable part."""

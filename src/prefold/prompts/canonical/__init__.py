@@ -1,0 +1,1 @@
+"""Requests that mean the same, made the same."""

@@ -1,0 +1,110 @@
+"""Where the parts of a request that canonicalising works on lie, in the forms of all dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from prefold.prompts.canonical.documents import is_document
+from prefold.prompts.canonical.sorting import DATA, NAME_MAPS
+from prefold.prompts.dialects import MARKERS, PROMPT_FIELDS
+from prefold.prompts.paths import Path, Step
+from prefold.prompts.prompt import Prompt, Section, Segment
+
+FUNCTION_LISTS = ("functionDeclarations", "function_declarations")
+"""Where a tool of Gemini's holds its functions."""
+
+_NAMED_PARTS = ("function", "custom", "toolSpec", "systemTool")
+
+
+def tool_lists(prompt: Prompt) -> list[Path]:
+    """Where the lists of tools are."""
+    if prompt.document is None:
+        return []
+    value, fields = prompt.value, PROMPT_FIELDS[prompt.dialect]
+    places = [Path.of(name) for name in ("tools", "functions") if name in fields and isinstance(value.get(name), list)]
+    config = value.get("toolConfig") if "toolConfig" in fields else None
+    if isinstance(config, dict) and isinstance(config.get("tools"), list):
+        places.append(Path.of("toolConfig", "tools"))
+    return places
+
+
+def tool_name(tool: dict[str, Any]) -> str:
+    """The name of a tool, else its type and server, else its first field, as in Gemini's `{"googleSearch": {}}`."""
+    named = next((tool[part] for part in _NAMED_PARTS if isinstance(tool.get(part), dict)), tool)
+    for name in FUNCTION_LISTS:
+        if isinstance(functions := tool.get(name), list) and functions and isinstance(functions[0], dict):
+            named = functions[0]
+    parts = [named.get("name")] if named.get("name") else [tool.get("type"), tool.get("server_label")]
+    return " ".join(part for part in parts if isinstance(part, str)) or min(tool.keys() - set(MARKERS), default="")
+
+
+def descriptions(tools: Any, path: Path) -> list[Path]:
+    """Where the words for the model lie in tool definitions. Names, patterns and examples are no words to change."""
+    found: list[Path] = []
+
+    def look_at(value: Any, steps: tuple[Step, ...], *, is_name_map: bool) -> None:
+        if isinstance(value, dict):
+            for key, item in value.items():
+                if isinstance(item, str):
+                    if key == "description":
+                        found.append(Path((*steps, key)))
+                elif isinstance(item, dict | list) and (is_name_map or key not in DATA):
+                    look_at(item, (*steps, key), is_name_map=not is_name_map and key in NAME_MAPS)
+        else:
+            for index, item in enumerate(value):
+                if isinstance(item, dict | list):
+                    look_at(item, (*steps, index), is_name_map=False)
+
+    look_at(tools, path.steps, is_name_map=False)
+    return found
+
+
+def result_content(segment: Segment) -> Path | None:
+    """Where a segment holds what a tool gave, a text or a list of blocks."""
+    match segment.content:
+        case {"type": "tool_result", "content": _}:
+            return segment.path / "content"
+        case {"toolResult": {"content": _}}:
+            return segment.path / "toolResult" / "content"
+        case {"type": "function_call_output", "output": _}:
+            return segment.path / "output"
+        case _:
+            return None
+
+
+def result_texts(prompt: Prompt, segment: Segment) -> Iterator[Path]:
+    """Where a segment holds texts that a tool gave."""
+    if (place := result_content(segment)) is None:
+        return
+    content = place.get(prompt.value)
+    if isinstance(content, str):
+        yield place
+    elif isinstance(content, list):
+        for index, block in enumerate(content):
+            if isinstance(block, dict) and isinstance(block.get("text"), str):
+                yield place / index / "text"
+
+
+def argument_texts(segment: Segment) -> Iterator[Path]:
+    """Where a segment holds the arguments of a call as the JSON text that the model wrote."""
+    match segment.content:
+        case {"function": {"arguments": str()}}:
+            yield segment.path / "function" / "arguments"
+        case {"name": str(), "arguments": str()}:
+            yield segment.path / "arguments"
+
+
+def document_lists(prompt: Prompt) -> list[Path]:
+    """Lists in which documents stand, inner ones before those around them."""
+    places: dict[Path, None] = {}
+    for segment in prompt.segments:
+        if segment.section is Section.TOOLS:
+            continue
+        if is_document(segment.content):
+            places[segment.path.parent] = None
+        elif (place := result_content(segment)) is not None:
+            content = place.get(prompt.value)
+            if isinstance(content, list) and any(is_document(block) for block in content):
+                places[place] = None
+    return sorted(places, key=lambda path: -len(path.steps))

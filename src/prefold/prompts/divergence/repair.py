@@ -1,0 +1,304 @@
+"""Mending a break in a copy of both requests, so that the gain can be measured instead of promised.
+
+Two kinds of repair: what changes from request to request is moved behind what does not, in both; and what was sent
+before is sent again as it was, in the later one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prefold.prompts.breakpoints.markers import can_carry, form_for, lifetime_of, with_markers
+from prefold.prompts.canonical.canonicalize import Step, canonicalize
+from prefold.prompts.causes import CAUSES, NONE
+from prefold.prompts.dialects import MARKERS, SYSTEM_ROLES
+from prefold.prompts.divergence.differences import Difference, tool_name
+from prefold.prompts.divergence.reuse import Reuse
+from prefold.prompts.divergence.settings import SettingChange
+from prefold.prompts.divergence.text_difference import common_prefix, volatile_at
+from prefold.prompts.paths import Path
+from prefold.prompts.prompt import Dialect, Prompt, Section, Segment
+from prefold.providers.rules import CacheRules
+
+_LONG_LINE = 300  # characters; of a longer line only the sentence is moved
+_SENTENCE_END = re.compile(r"[.!?]+\s+|[。！？]+\s*|\n")
+_MOST_VALUES = 16  # values of one segment that are moved
+
+_MESSAGE_FIELD: Mapping[Dialect, str] = {
+    Dialect.ANTHROPIC: "messages",
+    Dialect.OPENAI: "messages",
+    Dialect.BEDROCK: "messages",
+    Dialect.RESPONSES: "input",
+    Dialect.GEMINI: "contents",
+}
+_TOOL_FIELD: Mapping[Dialect, str] = {Dialect.BEDROCK: "toolConfig"}
+_SYSTEM_FIELDS: Mapping[Dialect, tuple[str, ...]] = {
+    Dialect.ANTHROPIC: ("system",),
+    Dialect.BEDROCK: ("system",),
+    Dialect.RESPONSES: ("instructions",),
+    Dialect.GEMINI: ("systemInstruction", "system_instruction"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What mends a break.
+
+    Attributes:
+        description: one sentence: what to do.
+        prompts: both requests with it; None where the requests cannot show it.
+    """
+
+    description: str
+    prompts: tuple[Prompt, Prompt] | None = None
+
+
+def repair(
+    before: Prompt,
+    after: Prompt,
+    cause: str,
+    difference: Difference | None,
+    change: SettingChange | None,
+    found: Reuse,
+    rules: CacheRules | None,
+) -> Repair:
+    """Mend the cause of a break in copies of both requests."""
+    advice = CAUSES[cause].fix
+    if cause in (NONE, "too_short", "evicted"):
+        return Repair("" if cause == NONE else advice)
+    if change is not None:
+        return Repair(f"{advice.rstrip('.')}: {change.path}.", (before, _with_setting(after, change)))
+    if difference is None or difference.cause == NONE:
+        return _with_breakpoints(before, after, cause, found, rules)
+    return Repair(advice, _mended(before, after, difference) or (before, _restored(before, after, difference)))
+
+
+def _mended(before: Prompt, after: Prompt, difference: Difference) -> tuple[Prompt, Prompt] | None:
+    """Both requests with the repair that is the cause's own; None where there is none, or it does not apply."""
+    match difference.cause:
+        case "clock" | "identifier":
+            return _moved_out(before, after, difference)
+        case "tool_order":
+            steps = (Step.TOOL_ORDER,)
+            return canonicalize(before, steps).prompt, canonicalize(after, steps).prompt
+        case "tool_set":
+            return _with_all_tools(before, after)
+        case _:
+            return None
+
+
+# --- settings and markers
+
+
+def _with_setting(prompt: Prompt, change: SettingChange) -> Prompt:
+    if change.before is not None:
+        return prompt.replaced({change.path: change.before})
+    return prompt.with_value(_without(prompt.value, change.path))
+
+
+def _without(value: Any, path: Path) -> Any:
+    """A value without the member, or the list item, at a path."""
+    parent, last = path.parent, path.steps[-1]
+    holder = parent.get(value)
+    if isinstance(holder, dict):
+        return parent.set(value, {key: item for key, item in holder.items() if key != last})
+    return parent.set(value, [item for index, item in enumerate(holder) if index != last])
+
+
+def _with_breakpoints(before: Prompt, after: Prompt, cause: str, found: Reuse, rules: CacheRules | None) -> Repair:
+    advice = CAUSES[cause].fix
+    form = form_for(after.dialect, rules) if rules is not None else None
+    if rules is None or form is None:
+        return Repair(advice)
+    default = rules.ttls[0] if rules.ttls else 0
+
+    def marked(prompt: Prompt, extra: Segment | None, ttl: int | None) -> Prompt:
+        wanted = {s.path: ttl or lifetime_of(s.marker, default) for s in prompt.segments if s.marker is not None}
+        if extra is not None:
+            wanted.setdefault(extra.path, ttl or default)
+        return with_markers(prompt, form, wanted, default)
+
+    if cause == "expired":
+        longest = max(rules.ttls, default=0)
+        return Repair(advice, (marked(before, None, longest), marked(after, None, longest)))
+    places = [
+        segment for segment in after.segments[: found.needed_at] if can_carry(segment, form, after.dialect, rules)
+    ]
+    if not places:
+        return Repair(advice)
+    ttl = max((lifetime_of(s.marker, default) for s in before.segments if s.marker is not None), default=default)
+    sentence = f"{advice.rstrip('.')}: {places[-1].path}."
+    if cause == "lookback":
+        return Repair(sentence, (before, marked(after, places[-1], None)))
+    at_same_place = before.segments[after.segments.index(places[-1])]
+    longest_ttl = ttl if ttl > default else None
+    return Repair(sentence, (marked(before, at_same_place, longest_ttl), marked(after, places[-1], longest_ttl)))
+
+
+# --- moving what changes behind what does not
+
+
+def _moved_out(before: Prompt, after: Prompt, difference: Difference) -> tuple[Prompt, Prompt] | None:
+    """Both requests with the changing values of a text at the end of their newest message; None if it has no end."""
+    first, second = before.segments[difference.index], after.segments[difference.index]
+    if first.text_path is None or second.text_path is None:
+        return None
+    if second.section is Section.MESSAGES and second.message != _newest(after):
+        return None  # history is sent again as it was, not edited once more
+    texts = (first.text, second.text)
+    moved: tuple[list[str], list[str]] = ([], [])
+    for _ in range(_MOST_VALUES):
+        position = common_prefix(*texts)
+        if texts[0] == texts[1] or not any(volatile_at(text, position) for text in texts):
+            break
+        cuts = [_unit_at(text, position) for text in texts]
+        for units, text, (start, end) in zip(moved, texts, cuts, strict=True):
+            units.append(text[start:end].strip())
+        texts = tuple(text[:start] + text[end:] for text, (start, end) in zip(texts, cuts, strict=True))  # type: ignore[assignment]
+    ends = ["\n".join(unit for unit in units if unit) for units in moved]
+    newest = _newest(before)
+    sent_before = _appended(_with_text(before, first, texts[0]), newest, ends[0])
+    sent_after = _with_text(after, second, texts[1])
+    if newest != (latest := _newest(after)) and newest is not None and _holds(after, newest):
+        sent_after = _appended(sent_after, newest, ends[0])  # what was sent stays in the history as it was
+    return sent_before, _appended(sent_after, latest, ends[1])
+
+
+def _unit_at(text: str, position: int) -> tuple[int, int]:
+    """The line that holds a place in a text, or the sentence where lines are long."""
+    start = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position) + 1 or len(text)
+    if end - start <= _LONG_LINE:
+        return start, end
+    for found in _SENTENCE_END.finditer(text, start, end):
+        if found.end() > position:
+            return start, found.end()
+        start = found.end()
+    return start, end
+
+
+def _with_text(prompt: Prompt, segment: Segment, text: str) -> Prompt:
+    assert segment.text_path is not None  # noqa: S101 - for the type checker: asked by the caller
+    if text or not segment.text_path.steps:
+        return prompt.replaced({segment.text_path: text})
+    return prompt.with_value(_without(prompt.value, segment.path))
+
+
+def _newest(prompt: Prompt) -> Path | None:
+    last = prompt.segments[-1]
+    return last.message if last.section is Section.MESSAGES else None
+
+
+def _holds(prompt: Prompt, path: Path) -> bool:
+    return any(segment.message == path for segment in prompt.segments)
+
+
+def _appended(prompt: Prompt, message: Path | None, text: str) -> Prompt:
+    """A request with a text at the end of one of its messages, or at its own end where it has no messages."""
+    if not text:
+        return prompt
+    if message is None:
+        last = prompt.segments[-1]
+        if last.text_path is None or last.section is not Section.MESSAGES:
+            return prompt
+        return prompt.replaced({last.text_path: f"{last.text}\n{text}"})
+    value = message.get(prompt.value)
+    if isinstance(value, str):
+        return prompt.replaced({message: f"{value}\n{text}"})
+    key = "parts" if prompt.dialect is Dialect.GEMINI else "content"
+    content = value.get(key)
+    if isinstance(content, list):
+        return prompt.replaced({message / key: [*content, _text_block(prompt.dialect, text)]})
+    return prompt.replaced({message / key: f"{content}\n{text}" if isinstance(content, str) else text})
+
+
+def _text_block(dialect: Dialect, text: str) -> dict[str, str]:
+    if dialect in (Dialect.GEMINI, Dialect.BEDROCK):
+        return {"text": text}
+    return {"type": "input_text" if dialect is Dialect.RESPONSES else "text", "text": text}
+
+
+# --- sending again what was sent
+
+
+def _with_all_tools(before: Prompt, after: Prompt) -> tuple[Prompt, Prompt] | None:
+    """Both requests with the tools of both; None where they are not in one list."""
+    parents = {s.path.parent for prompt in (before, after) for s in prompt.segments if s.section is Section.TOOLS}
+    if len(parents) != 1:
+        return None
+    (place,) = parents
+    lists = [_list_at(prompt, place) for prompt in (before, after)]
+    if lists[0] is None or lists[1] is None:
+        return None
+    names = {tool_name(tool) for tool in lists[0]}
+    united = [*lists[0], *(tool for tool in lists[1] if tool_name(tool) not in names)]
+    return before.replaced({place: united}), after.replaced({place: united})
+
+
+def _list_at(prompt: Prompt, place: Path) -> list[Any] | None:
+    try:
+        found = place.get(prompt.value)
+    except LookupError:
+        return [] if len(place.steps) == 1 else None
+    return found if isinstance(found, list) else None
+
+
+def _restored(before: Prompt, after: Prompt, difference: Difference) -> Prompt:
+    """The later request with the part that differs as the earlier one had it."""
+    if before.document is None or after.document is None:
+        return before
+    sections = {prompt.segments[difference.index].section for prompt in (before, after)}
+    fields: list[str] = []
+    if Section.TOOLS in sections:
+        fields = [_TOOL_FIELD.get(after.dialect, "tools"), "functions"]
+    elif after.dialect is Dialect.COMPLETION:
+        fields = ["prompt"]
+    elif Section.SYSTEM in sections:
+        fields = list(_SYSTEM_FIELDS.get(after.dialect, ()))
+    value = after.value
+    for name in fields:
+        if name in before.value:
+            value = {**value, name: before.value[name]}
+        else:
+            value = {key: item for key, item in value.items() if key != name}
+    if Section.TOOLS in sections or after.dialect is Dialect.COMPLETION:
+        return after.with_value(value)
+    return after.with_value(_with_history(before, after, value))
+
+
+def _with_history(before: Prompt, after: Prompt, value: Any) -> Any:
+    """A body whose messages are those sent before, and those that are new behind them."""
+    name = _MESSAGE_FIELD[after.dialect]
+    sent, present = before.value.get(name), value.get(name)
+    if not isinstance(sent, list) or not isinstance(present, list):
+        return value
+    return {**value, name: [*map(_unmarked, sent), *present[_first_new(sent, present) :]]}
+
+
+def _first_new(sent: Sequence[Any], present: Sequence[Any]) -> int:
+    """Position of the first message that comes after all that were sent before."""
+    last = _unmarked(sent[-1]) if sent else None
+    for index in range(len(present) - 1, -1, -1):
+        if _unmarked(present[index]) == last:
+            return index + 1
+    if len(present) >= len(sent):
+        return len(sent)
+    leading = [message for message in present if isinstance(message, dict) and message.get("role") in SYSTEM_ROLES]
+    return max(len(present) - 1, len(leading))
+
+
+def _unmarked(message: Any) -> Any:
+    """A message without cache markers: those of the newest message moved on."""
+    if not isinstance(message, dict):
+        return message
+    kept = {key: value for key, value in message.items() if key not in MARKERS}
+    if isinstance(content := message.get("content"), list):
+        blocks = [
+            {key: value for key, value in block.items() if key not in MARKERS} if isinstance(block, dict) else block
+            for block in content
+        ]
+        kept["content"] = [block for block in blocks if block != {}]
+    return kept

@@ -1,0 +1,1 @@
+"""Stable prefixes under lock: what they were when they were accepted, and what changed."""

@@ -1,0 +1,1 @@
+"""What varies in prompts, how often, and the order in which most of them is cached."""

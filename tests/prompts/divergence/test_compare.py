@@ -1,0 +1,362 @@
+"""Where two requests part, why, what it costs, and whether the fix mends it."""
+
+import copy
+import json
+from pathlib import Path as File
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prefold.prompts.causes import CAUSES
+from prefold.prompts.divergence.compare import Divergence, compare
+from prefold.prompts.prompt import Prompt
+from prefold.prompts.tokens import Estimate, counter_for
+from prefold.prompts.view import view_of
+from prefold.providers.rules import rules_for
+
+from .breaks import Pair, conversation, pairs, written
+
+SHARED = File(__file__).parents[4] / "shared" / "data" / "breaks"
+PAIRS = list(pairs())
+
+
+def compared(before: Any, after: Any, dialect: str | None = None, **options: Any) -> Divergence:
+    return compare(Prompt.of(before, dialect), Prompt.of(after, dialect), **options)
+
+
+def found(divergence: Divergence) -> tuple[str, str | None]:
+    return divergence.cause, None if divergence.path is None else str(divergence.path)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data/breaks is not there")
+def test_the_public_cases() -> None:
+    cases = [json.loads(file.read_text()) for file in sorted(SHARED.glob("*.json"))]
+    assert 12 == len(cases)
+    for case in cases:
+        divergence = compared(case["before"], case["after"], case["dialect"], gap_seconds=case["gap_seconds"])
+        assert (case["expect"]["cause"], case["expect"]["path"]) == found(divergence), case["id"]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair.dialect}-{pair.language}-{pair.name}")
+def test_every_kind_in_every_dialect(pair: Pair) -> None:
+    """The cause, the path and the position are right, and the fix removes the break."""
+    before, after = Prompt.of(pair.before, pair.dialect), Prompt.of(pair.after, pair.dialect)
+    divergence = compare(before, after, gap_seconds=pair.gap_seconds)
+    assert (pair.cause, pair.path) == found(divergence)
+    if divergence.cause in ("none", "model", "parameter", "routed_away", "salt"):
+        assert (pair.cause == "none") is (divergence.lost_tokens == 0)
+    else:
+        texts = view_of(before).text, view_of(after).text
+        char = divergence.char
+        assert texts[0][:char] == texts[1][:char]
+        assert texts[0][char] != texts[1][char]
+    if divergence.mended is not None:
+        mended = compare(*divergence.mended, gap_seconds=pair.gap_seconds)
+        assert divergence.cause != mended.cause
+        assert divergence.gain_tokens == max(0, mended.hit_tokens - divergence.hit_tokens)
+        assert divergence.gain_tokens > 0 or divergence.lost_tokens < 128
+
+
+def test_every_cause_is_described() -> None:
+    named = {pair.cause for pair in PAIRS} | {"template_default", "bos", "lookback", "expired", "too_short"}
+    assert named | {"no_breakpoint", "evicted"} == set(CAUSES)
+
+
+def test_json_has_the_promised_fields() -> None:
+    pair = next(pair for pair in PAIRS if pair.cause == "clock")
+    shown = compared(pair.before, pair.after, pair.dialect).as_json()
+    assert {"cause", "path", "char", "token", "lost_tokens", "before", "after", "fix", "gain_tokens"} <= shown.keys()
+    assert shown == json.loads(json.dumps(shown))
+
+
+# --- rules of providers
+
+
+def marked(*texts: str, markers: dict[int, dict[str, str]], system: str = "") -> dict[str, Any]:
+    """An Anthropic request whose messages are single blocks, some of them marked."""
+    messages = [
+        {"role": ("user", "assistant")[i % 2], "content": [{"type": "text", "text": text}]}
+        for i, text in enumerate(texts)
+    ]
+    for index, marker in markers.items():
+        messages[index]["content"][0]["cache_control"] = marker
+    body = {"model": "claude-sonnet-4-5", "max_tokens": 10, "messages": messages}
+    return {**body, "system": system} if system else body
+
+
+LONG = "The quick brown fox explains the rules of the house in great detail. " * 120
+SHORT_LIVED = {"type": "ephemeral"}
+LONG_LIVED = {"type": "ephemeral", "ttl": "1h"}
+
+
+@pytest.mark.parametrize(
+    ("marker", "gap", "cause"),
+    [
+        (SHORT_LIVED, 299, "none"),
+        (SHORT_LIVED, 301, "expired"),
+        (LONG_LIVED, 3500, "none"),
+        (LONG_LIVED, 3700, "expired"),
+    ],
+)
+def test_entries_live_as_long_as_their_marker_says(marker: dict[str, str], gap: float, cause: str) -> None:
+    before = marked(LONG, markers={0: marker})
+    after = marked(LONG, "Yes.", "And?", markers={2: marker})
+    divergence = compared(before, after, gap_seconds=gap)
+    assert (cause, None) == found(divergence)
+    if gap == 301:
+        assert divergence.gain_tokens == divergence.lost_tokens > 1024  # an hour is enough
+    if gap == 3700:
+        assert 0 == divergence.gain_tokens  # no lifetime is
+
+
+@pytest.mark.parametrize(("blocks", "cause"), [(18, "none"), (20, "lookback"), (60, "lookback")])
+def test_a_turn_that_outgrows_the_lookback(blocks: int, cause: str) -> None:
+    before = marked(LONG, markers={0: SHORT_LIVED})
+    turn = [f"Step {i}." for i in range(blocks)]
+    after = marked(LONG, *turn, "Done?", markers={blocks + 1: SHORT_LIVED})
+    divergence = compared(before, after)
+    assert (cause, None) == found(divergence)
+    if cause == "lookback":
+        assert "messages[0].content[0]" in divergence.fix
+        assert divergence.gain_tokens == divergence.lost_tokens > 1024
+
+
+def test_parallel_tool_calls_outgrow_the_lookback() -> None:
+    before = marked(LONG, markers={0: SHORT_LIVED})
+    after = copy.deepcopy(before)
+    del after["messages"][0]["content"][0]["cache_control"]
+    calls = [{"type": "tool_use", "id": f"t{i}", "name": "f", "input": {}} for i in range(15)]
+    results = [{"type": "tool_result", "tool_use_id": f"t{i}", "content": "ok"} for i in range(15)]
+    results[-1]["cache_control"] = SHORT_LIVED
+    after["messages"] += [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+    assert ("lookback", None) == found(compared(before, after))
+
+
+def test_no_marker_at_all() -> None:
+    divergence = compared(marked(LONG, markers={}), marked(LONG, "Yes.", "And?", markers={}))
+    assert ("no_breakpoint", None) == found(divergence)
+    assert "messages[0].content[0]" in divergence.fix
+    assert divergence.gain_tokens == divergence.lost_tokens > 1024
+
+
+def test_the_marker_was_stripped_on_the_way() -> None:
+    divergence = compared(marked(LONG, markers={0: SHORT_LIVED}), marked(LONG, "Yes.", "And?", markers={}))
+    assert ("no_breakpoint", None) == found(divergence)
+    assert divergence.gain_tokens == divergence.lost_tokens > 1024
+
+
+def test_a_marker_on_a_block_that_never_repeats() -> None:
+    before = marked("Where is Bern?", markers={0: SHORT_LIVED}, system=LONG)
+    after = marked("How do bees sleep?", markers={0: SHORT_LIVED}, system=LONG)
+    divergence = compared(before, after)
+    assert ("no_breakpoint", None) == found(divergence)
+    assert "system" in divergence.fix
+    assert divergence.gain_tokens == divergence.lost_tokens > 1024
+
+
+def test_an_automatic_marker_counts() -> None:
+    before = {**marked(LONG, markers={}), "cache_control": SHORT_LIVED}
+    after = {**marked(LONG, "Yes.", "And?", markers={}), "cache_control": SHORT_LIVED}
+    divergence = compared(before, after)
+    assert ("none", None) == found(divergence)
+    assert divergence.hit_tokens > 1024
+
+
+@pytest.mark.parametrize("model", ["claude-sonnet-4-5", "gpt-5.2", "gemini-2.5-flash"])
+def test_a_prefix_below_the_minimum(model: str) -> None:
+    dialect = {"c": "anthropic", "g": "openai"}[model[0]]
+    before = {"model": model, "messages": [{"role": "user", "content": "Short."}]}
+    after = {
+        **before,
+        "messages": [*before["messages"], {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "?"}],
+    }
+    divergence = compared(before, after, dialect)
+    assert ("too_short", None) == found(divergence)
+    assert 0 == divergence.hit_tokens == divergence.gain_tokens
+
+
+def chat(*texts: str, model: str = "gpt-5.2", **settings: Any) -> dict[str, Any]:
+    messages = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
+    return {"model": model, "messages": messages, **settings}
+
+
+@pytest.mark.parametrize(
+    ("settings", "gap", "cause"),
+    [({}, 290, "none"), ({}, 900, "expired"), ({"prompt_cache_retention": "24h"}, 4000, "none")],
+)
+def test_lifetimes_without_markers(settings: dict[str, str], gap: float, cause: str) -> None:
+    before, after = chat(LONG, **settings), chat(LONG, "Yes.", "And?", **settings)
+    assert (cause, None) == found(compared(before, after, gap_seconds=gap))
+
+
+def test_hits_are_multiples_of_the_granularity() -> None:
+    before, after = chat(LONG), chat(LONG, "Yes.", "And?")
+    divergence = compared(before, after)
+    assert 0 == divergence.hit_tokens % 128
+    assert divergence.hit_tokens >= 1024
+    total = counter_for("gpt-5.2").count(view_of(Prompt.of(before)).text)
+    assert 0 <= total - divergence.hit_tokens < 128
+
+
+def test_implicit_breakpoints_of_newer_models() -> None:
+    before, after = chat(LONG, model="gpt-5.6"), chat(LONG, "Yes.", "And?", model="gpt-5.6")
+    assert ("none", None) == found(compared(before, after, gap_seconds=1700))
+    assert ("expired", None) == found(compared(before, after, gap_seconds=1900))
+    other = chat(LONG + "Where is Bern?", model="gpt-5.6"), chat(LONG + "How do bees sleep?", model="gpt-5.6")
+    # No fallback to the shorter unmarked prefix: what the two share is lost.
+    assert 0 == compared(*other).hit_tokens
+
+
+def test_an_exact_cache_has_no_rules() -> None:
+    before, after = chat("Hi.", model="my-own"), chat("Hi.", "Yes?", "Go on.", model="my-own")
+    divergence = compared(before, after, gap_seconds=1e9)
+    assert ("none", None) == found(divergence)
+    assert divergence.hit_tokens == counter_for("my-own").count(view_of(Prompt.of(before)).text)
+    assert ("none", None) == found(compared(before, after, rules=rules_for("my-own", "prefold")))
+
+
+def test_a_setting_takes_only_its_section() -> None:
+    before = marked(LONG, markers={0: SHORT_LIVED}, system=LONG)
+    before["system"] = [{"type": "text", "text": LONG, "cache_control": SHORT_LIVED}]
+    after = {**before, "tool_choice": {"type": "any"}}
+    divergence = compared(before, after)
+    assert ("parameter", "tool_choice") == found(divergence)
+    assert divergence.hit_tokens > 1024  # system stays
+    assert divergence.lost_tokens > 1024  # the message does not
+
+
+def test_settings_that_say_the_default_are_no_change() -> None:
+    before = marked(LONG, markers={0: SHORT_LIVED})
+    after = {**before, "tool_choice": {"type": "auto"}, "thinking": {"type": "disabled"}, "temperature": 0.3}
+    assert ("none", None) == found(compared(before, after))
+
+
+def test_an_allow_list_of_tools_is_no_change() -> None:
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]}
+    assert ("none", None) == found(compared(chat(LONG), chat(LONG, tool_choice=allowed)))
+
+
+def test_server_tools_and_citations_are_settings() -> None:
+    before = marked(LONG, markers={0: SHORT_LIVED})
+    before["tools"] = [{"name": "f", "input_schema": {"type": "object"}}]
+    after = {**before, "tools": [*before["tools"], {"type": "web_search_20250305", "name": "web_search"}]}
+    assert ("parameter", "tools[1]") == found(compared(before, after))
+    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": LONG}}
+    before = marked("x", markers={})
+    before["messages"][0]["content"] = [document]
+    after = copy.deepcopy(before)
+    after["messages"][0]["content"][0]["citations"] = {"enabled": True}
+    assert ("parameter", "messages[0].content[0].citations") == found(compared(before, after))
+
+
+def test_evicted_is_what_usage_says_and_nothing_else_explains() -> None:
+    before, after = chat(LONG), chat(LONG, "Yes.", "And?")
+    assert ("evicted", None) == found(compared(before, after, observed_tokens=0))
+    assert ("none", None) == found(compared(before, after, observed_tokens=1152))
+    assert "clock" == compared(chat("10:00 " + LONG), chat("10:01 " + LONG), observed_tokens=0).cause
+
+
+# --- what is no break
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (chat(LONG), chat(LONG)),
+        (chat(LONG, "Yes.", "And?"), chat(LONG)),  # the last turns are asked again
+        (chat(LONG + "Where is Bern?"), chat(LONG + "How do bees sleep?")),
+        (chat(LONG, "Yes.", "Where?"), chat(LONG, "Yes.", "How do bees sleep at night?")),
+        (chat("Where is Bern?", "In Switzerland."), chat("How do bees sleep?", "At night.", "Why?")),
+        (chat(LONG), chat(LONG + " And one more thing.")),
+        ({"prompt": LONG}, {"prompt": LONG + " More."}),
+        ({"prompt": LONG + "Where?"}, {"prompt": LONG + "How do they?"}),
+    ],
+)
+def test_what_is_no_break(before: dict[str, Any], after: dict[str, Any]) -> None:
+    assert ("none", None) == found(compared(before, after))
+
+
+def test_the_words_of_another_role_are_another_text() -> None:
+    before = {"model": "m", "messages": [{"role": "user", "content": LONG}, {"role": "user", "content": "Hi"}]}
+    after = copy.deepcopy(before)
+    after["messages"][0]["role"] = "assistant"
+    assert ("text_edit", "messages[0]") == found(compared(before, after))
+
+
+def test_a_doubled_beginning_and_a_default_system_turn() -> None:
+    text = "[INST] Tell me of bees. [/INST] They fly." + LONG
+    assert ("bos", "prompt") == found(compared({"prompt": "<s><s>" + text}, {"prompt": "<s>" + text}))
+    turn = "<|im_start|>user\nTell me of bees.<|im_end|>\n" + LONG
+    system = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+    assert ("template_default", "prompt") == found(compared({"prompt": system + turn}, {"prompt": turn}))
+
+
+def test_tool_results_replaced_by_a_placeholder() -> None:
+    def body(result: str, *more: str) -> dict[str, Any]:
+        request = marked(LONG, "I look.", "x", *more, markers={})
+        request["messages"][2]["content"] = [{"type": "tool_result", "tool_use_id": "t", "content": result}]
+        return request
+
+    before, after = body(LONG), body("[Old tool result content cleared]", "Fine.", "Next?")
+    assert ("truncation", "messages[2].content[0]") == found(compared(before, after))
+
+
+def test_numbers_in_arguments_of_a_call() -> None:
+    def body(arguments: str, *more: str) -> dict[str, Any]:
+        request = chat(LONG, "x", "Go on.", *more)
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        request["messages"][1] = {"role": "assistant", "content": None, "tool_calls": [call]}
+        return request
+
+    later = ("Yes.", "And?")
+    path = "messages[1].tool_calls[0]"
+    assert ("number_format", path) == found(compared(body('{"n": 10.0, "m": 1}'), body('{"n": 10, "m": 1}', *later)))
+    assert ("whitespace", path) == found(compared(body('{"n": 10, "m": 1}'), body('{"n":10,"m":1}', *later)))
+    swapped = compared(body('{"n": 10, "m": 1}'), body('{"m": 1, "n": 10}', *later))
+    assert "key_order" == swapped.cause
+    assert str(swapped.path).startswith(path)
+
+
+# --- properties
+
+
+PIECES = st.sampled_from(
+    ["rule ", "你好 ", "10 ", "10.0 ", "2026-03-04 ", "\n", "a", "é", "\u200b", '{"a": 1} ', "now "]
+)
+TEXTS = st.lists(PIECES, max_size=12).map("".join)
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=5), st.lists(TEXTS, min_size=1, max_size=5))
+def test_the_position_is_the_first_difference(before: list[str], after: list[str]) -> None:
+    one, other = Prompt.of(chat(*before, model="m")), Prompt.of(chat(*after, model="m"))
+    divergence = compare(one, other)
+    first, second = view_of(one).text, view_of(other).text
+    if divergence.is_break:
+        char = divergence.char
+        assert char is not None
+        assert first[:char] == second[:char]
+        assert first[char : char + 1] != second[char : char + 1]
+        assert divergence.path is not None
+    assert divergence.lost_tokens >= 0
+    assert divergence.gain_tokens >= 0
+    assert divergence.hit_tokens <= counter_for("m").count(second) + 5  # estimates are rounded for each segment
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=5), st.lists(TEXTS, min_size=1, max_size=3))
+def test_growth_is_never_a_break(texts: list[str], more: list[str]) -> None:
+    assert "none" == compared(chat(*texts, model="m"), chat(*texts, *more, model="m")).cause
+
+
+@given(st.sampled_from(PAIRS))
+def test_a_request_never_breaks_itself(pair: Pair) -> None:
+    divergence = compared(pair.before, pair.before, pair.dialect)
+    assert divergence.cause in ("none", "no_breakpoint", "too_short")
+
+
+def test_an_estimate_says_that_it_is_one() -> None:
+    divergence = compared(written(conversation("en"), "anthropic"), written(conversation("en").grown(), "anthropic"))
+    assert not divergence.tokens_are_exact
+    assert isinstance(counter_for("claude-sonnet-4-5"), Estimate)
+    assert "estimate" in divergence.counter

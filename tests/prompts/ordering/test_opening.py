@@ -1,0 +1,69 @@
+"""Units of an opening."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prefold.prompts.ordering.opening import opening_units, split_question, tool_name
+from prefold.prompts.prompt import Prompt
+
+
+def units(system: str) -> list[str]:
+    value = {"model": "m", "messages": [{"role": "system", "content": system}, {"role": "user", "content": "Hello."}]}
+    return [unit.text for unit in opening_units(Prompt.of(value))]
+
+
+@given(st.text(alphabet=st.sampled_from("abcA.。 \n1:?\t"), max_size=60))
+def test_units_are_the_text(system: str) -> None:
+    assert system == "".join(units(system))
+
+
+@given(st.text(alphabet=st.sampled_from("abc \n"), max_size=40))
+def test_a_prompt_is_what_comes_before_the_question_and_that(text: str) -> None:
+    assert text == "".join(split_question(text))
+
+
+@pytest.mark.parametrize(
+    ("system", "expected"),
+    [
+        ("One.\nTwo.\n\nThree", ["One.\n", "Two.\n\n", "Three"]),
+        ("\n\nOne.\n", ["\n\nOne.\n"]),
+        ("You help people. Today is Monday. Be kind.", ["You help people. ", "Today is Monday. ", "Be kind."]),
+        ("It is Nov. 5, 2026. Ask Dr. Smith.", ["It is Nov. 5, 2026. ", "Ask Dr. Smith."]),
+        (
+            "See e.g. the list. It costs 3.50 or 4. Then go.",
+            ["See e.g. the list. ", "It costs 3.50 or 4. ", "Then go."],
+        ),
+        ("你是客服。今天是11月1日。请回答。", ["你是客服。", "今天是11月1日。", "请回答。"]),
+        ("他说：“好。”然后走了。", ["他说：“好。”然后走了。"]),
+        ("Zurück gehört. Über alles.", ["Zurück gehört. ", "Über alles."]),
+        ("", []),
+    ],
+)
+def test_lines_and_sentences(system: str, expected: list[str]) -> None:
+    assert expected == units(system)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Rules.\n\nQuestion: why?\nAnswer:", ("Rules.\n\n", "Question: why?\nAnswer:")),
+        ("Rules.\nWhy?\n", ("Rules.\n", "Why?\n")),
+        ("Why?", ("", "Why?")),
+        ("Rules.\n\nWhy?\n\n", ("Rules.\n\n", "Why?\n\n")),
+    ],
+)
+def test_the_question_is_the_last_paragraph(text: str, expected: tuple[str, str]) -> None:
+    assert expected == split_question(text)
+
+
+def test_tools_are_named_in_every_dialect() -> None:
+    tools = [
+        {"tools": [{"name": "a", "input_schema": {}}], "system": "s", "messages": []},
+        {"tools": [{"type": "function", "function": {"name": "a"}}], "messages": [{"role": "user", "content": "x"}]},
+        {"toolConfig": {"tools": [{"toolSpec": {"name": "a"}}]}, "messages": []},
+        {"tools": [{"functionDeclarations": [{"name": "a"}]}], "contents": []},
+    ]
+    assert ["a"] * 4 == [tool_name(Prompt.of(value).segments[0]) for value in tools]
+    nameless = Prompt.of({"tools": [{"type": "web_search"}], "input": "x"}).segments[0]
+    assert '{"type":"web_search"}' == tool_name(nameless)
