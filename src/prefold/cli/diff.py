@@ -195,13 +195,13 @@ def _print(found: Divergence) -> None:
 def _facts(found: Divergence) -> list[tuple[str, Any]]:
     from rich.text import Text
 
-    from prefold.prompts.divergence.text_difference import common_prefix
     from prefold.prompts.invisible import visible
+    from prefold.prompts.sequences import common_length
 
     about = "" if found.tokens_are_exact else "about "
     rows: list[tuple[str, Any]] = []
     if found.before or found.after:
-        shared = common_prefix(found.before, found.after) if found.char is not None and found.offset is not None else 0
+        shared = common_length(found.before, found.after) if found.char is not None and found.offset is not None else 0
         rows += [
             (
                 name,

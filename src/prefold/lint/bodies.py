@@ -16,10 +16,11 @@ from prefold.lint.places import Place, Spans
 from prefold.lint.text import estimated_tokens, live_values, tokens_per_character
 from prefold.prompts.canonical.canonicalize import Step, canonicalize
 from prefold.prompts.canonical.spelling import float_spelling
-from prefold.prompts.dialects import MARKERS, PROMPT_FIELDS, recognise
+from prefold.prompts.dialects import MARKERS, PROMPT_FIELDS, recognise, tool_name
 from prefold.prompts.json_text import JsonText
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Dialect, Prompt, Section, Segment, Stability
+from prefold.prompts.sequences import common_length
 from prefold.prompts.tokens import counter_for
 
 TOOL_ORDER = Rule(
@@ -184,7 +185,7 @@ class _Body:
 
     def _tool_order(self) -> Iterator[_Candidate]:
         tools = [segment for segment in self.prompt.segments if segment.section is Section.TOOLS]
-        names = [_tool_name(segment.content) for segment in tools]
+        names = [tool_name(segment.content) for segment in tools]
         if names == sorted(names):
             return
         canonical = canonicalize(self.prompt, {Step.TOOL_ORDER})
@@ -194,7 +195,7 @@ class _Body:
 
     def _unsorted(self, sorted_body: str, file: str) -> Finding:
         segments = self.prompt.segments
-        names = [_tool_name(segment.content) for segment in segments if segment.section is Section.TOOLS]
+        names = [tool_name(segment.content) for segment in segments if segment.section is Section.TOOLS]
         index = next(index for index in range(1, len(names)) if names[index] < names[index - 1])
         tool = [segment for segment in segments if segment.section is Section.TOOLS][index]
         start, end = self._name_span(tool)
@@ -221,8 +222,8 @@ class _Body:
     def _rewritten(self, new: str) -> tuple[Replacement, ...]:
         """The body with another text, as far as it differs; none where it lies escaped in a string."""
         old = self.document.source
-        start = _common_length(old, new)
-        tail = _common_length(old[start:][::-1], new[start:][::-1])
+        start = common_length(old, new)
+        tail = common_length(old[start:][::-1], new[start:][::-1])
         return self._replacement(start, len(old) - tail, new[start : len(new) - tail])
 
     def _replacement(self, start: int, end: int, text: str) -> tuple[Replacement, ...]:
@@ -367,13 +368,6 @@ def _texts(segment: Segment) -> Iterator[tuple[Path, str]]:
             ][::-1]
 
 
-def _tool_name(tool: Any) -> str:
-    """The name that tools are sorted by; behind all names for a tool without one."""
-    named = [tool, *(tool.get(key) for key in ("function", "toolSpec", "custom"))] if isinstance(tool, dict) else []
-    names = (part["name"] for part in named if isinstance(part, dict) and isinstance(part.get("name"), str))
-    return next(names, "\U0010ffff")
-
-
 @dataclass(frozen=True, slots=True)
 class _Number:
     """A number in a JSON text, and what is wrong with it."""
@@ -410,12 +404,3 @@ def _unstable_numbers(source: str, start: int, end: int) -> Iterator[_Number]:
     for key in sorted(whole.keys() & integers):
         for span in whole[key]:
             yield _Number(*span, f"is a float, though {key!r} is an integer elsewhere")
-
-
-def _common_length(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
-    return low

@@ -21,9 +21,9 @@ from xml.sax.saxutils import quoteattr
 
 from prefold.errors import InvalidRequest
 from prefold.prompts.canonical.documents import order_documents
-from prefold.prompts.canonical.places import tool_name
 from prefold.prompts.canonical.values import canonical_json, plain
-from prefold.prompts.dialects import SYSTEM_ROLES
+from prefold.prompts.dialects import SYSTEM_ROLES, tool_name
+from prefold.prompts.edits import message_field, text_block
 from prefold.prompts.liveness import is_live
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Dialect, Prompt, Segment, Stability
@@ -216,8 +216,8 @@ class PromptBuilder:
             newest = len(messages)
             messages.append(_Message("user", [], None))
         message = messages[newest]
-        content = [_text_block(message.content, dialect)] if isinstance(message.content, str) else message.content
-        words = [[_text_block(part.text, dialect) for part in parts] for parts in (before, after)]
+        content = [text_block(message.content, dialect)] if isinstance(message.content, str) else message.content
+        words = [[text_block(part.text, dialect) for part in parts] for parts in (before, after)]
         content = [*words[0], *content, *words[1]]
         messages[newest] = _Message(message.role, content, Stability.REQUEST)
         return messages
@@ -255,10 +255,10 @@ def _add_tools(draft: _Draft, dialect: Dialect, tools: list[_Tool]) -> None:
 
 
 def _add_system(draft: _Draft, dialect: Dialect, texts: list[_Text]) -> None:
-    blocks = [_text_block(part.text, dialect) for part in texts]
+    blocks = [text_block(part.text, dialect) for part in texts]
     match dialect:
         case Dialect.OPENAI | Dialect.RESPONSES:
-            field_name = _message_field(dialect)
+            field_name = message_field(dialect)
             role = "system" if dialect is Dialect.OPENAI else "developer"
             # One text as a text: not every server that speaks this dialect takes a list.
             content = texts[0].text if len(texts) == 1 else blocks
@@ -277,16 +277,12 @@ def _add_system(draft: _Draft, dialect: Dialect, texts: list[_Text]) -> None:
 
 
 def _add_messages(draft: _Draft, dialect: Dialect, messages: list[_Message]) -> None:
-    field_name = _message_field(dialect)
+    field_name = message_field(dialect)
     written = draft.body.setdefault(field_name, [])
     for message in messages:
         if message.stability is not None:
             draft.stabilities[Path.of(field_name, len(written))] = message.stability
         written.append(_written(message, dialect))
-
-
-def _message_field(dialect: Dialect) -> str:
-    return {Dialect.RESPONSES: "input", Dialect.GEMINI: "contents"}.get(dialect, "messages")
 
 
 def _written(message: _Message, dialect: Dialect) -> dict[str, Any]:
@@ -299,16 +295,6 @@ def _written(message: _Message, dialect: Dialect) -> dict[str, Any]:
             return {"role": message.role, "content": [{"text": content}] if isinstance(content, str) else content}
         case _:
             return {"role": message.role, "content": content}
-
-
-def _text_block(text: str, dialect: Dialect) -> dict[str, Any]:
-    match dialect:
-        case Dialect.GEMINI | Dialect.BEDROCK:
-            return {"text": text}
-        case Dialect.RESPONSES:
-            return {"type": "input_text", "text": text}
-        case _:
-            return {"type": "text", "text": text}
 
 
 def _text_of(message: _Message) -> str:

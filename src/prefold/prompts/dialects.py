@@ -32,8 +32,12 @@ PROMPT_FIELDS: Mapping[Dialect, frozenset[str]] = MappingProxyType(
 MARKERS = ("cache_control", "cachePoint", "prompt_cache_breakpoint")
 """Fields that mark the end of a cached prefix and are no part of what the model reads."""
 
+FUNCTION_LISTS = ("functionDeclarations", "function_declarations")
+"""Where a tool of Gemini's holds its functions."""
+
 SYSTEM_ROLES = ("system", "developer")
 
+_NAMED_PARTS = ("function", "custom", "toolSpec", "systemTool")  # of a tool, where its name is
 _BLOCK_TEXTS = ("text", "thinking", "content", "output", "arguments")  # the words in a block, to be shown as they are
 _TEXT_BLOCK_FIELDS = frozenset({"type", "text", "annotations", *MARKERS})
 _TEXT_TYPES = (None, "text", "input_text", "output_text")
@@ -41,6 +45,18 @@ _MESSAGE_FIELDS = frozenset({"role", "content", "parts", "tool_calls", *MARKERS}
 # Of what an API returns with an answer, these never reach the model when the answer is sent back.
 _UNREAD_FIELDS = frozenset({"id", "status", "object", "created_at"})
 _ANSWERING_ROLES = ("assistant", "model")
+
+
+def tool_name(tool: Any) -> str:
+    """The name of a tool definition in any dialect; for a provider's own tool its type, or its only field."""
+    if not isinstance(tool, dict):
+        return str(tool)
+    named = next((tool[part] for part in _NAMED_PARTS if isinstance(tool.get(part), dict)), tool)
+    for name in FUNCTION_LISTS:
+        if isinstance(functions := tool.get(name), list) and functions and isinstance(functions[0], dict):
+            named = functions[0]
+    parts = [named.get("name")] if named.get("name") else [tool.get("type"), tool.get("server_label")]
+    return " ".join(part for part in parts if isinstance(part, str)) or min(tool.keys() - {*MARKERS}, default="")
 
 
 def recognise(body: Mapping[str, Any]) -> Dialect:
@@ -144,7 +160,7 @@ def _responses(body: Mapping[str, Any]) -> Iterator[Segment]:
 def _gemini(body: Mapping[str, Any]) -> Iterator[Segment]:
     for index, tool in enumerate(_list(body, "tools")):
         path = Path.of("tools", index)
-        name = next((name for name in ("functionDeclarations", "function_declarations") if _list(tool, name)), None)
+        name = next((name for name in FUNCTION_LISTS if _list(tool, name)), None)
         if name is None:
             yield _tool(tool, path)
             continue

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from prefold.errors import MissingExtra, ModelError, UsageError
+from prefold.prompts.sequences import common_length
 
 
 class TokenCounter(Protocol):
@@ -190,19 +191,6 @@ def divergence_token(counter: TokenCounter, before: str, after: str) -> int:
         if shared < min(len(one), len(other)) or (shared == len(one) and end == len(before)):
             return counter.count(before[:start]) + shared
     return common_length(counter.encode(before), counter.encode(after))
-
-
-def common_length(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """How many items two texts or lists share at their beginning."""
-    low, high = 0, min(len(one), len(other))
-    step = 4096  # slices compare far faster than items
-    while low < high:
-        middle = min(low + step, high)
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high, step = middle - 1, max(1, (middle - low) // 2)
-    return low
 
 
 _LETTERS = "A-Za-zÀ-ÖØ-öø-ÿА-яぁ-ゖァ-ヺ一-龥가-힣"

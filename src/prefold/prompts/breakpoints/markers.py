@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from prefold.prompts.dialects import MARKERS
+from prefold.prompts.edits import text_block
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Dialect, Prompt, Section, Segment
 from prefold.providers.rules import CacheRules, Control
@@ -134,7 +135,7 @@ def _marked(value: Any, segment: Segment, marker: dict[str, Any], dialect: Diale
     text_path = segment.text_path
     if text_path is None or text_path.steps[-1] == "text":
         return segment.path.set(value, {**segment.path.get(value), **marker})
-    block = {"type": "input_text" if dialect is Dialect.RESPONSES else "text", "text": segment.text, **marker}
+    block = {**text_block(segment.text, dialect), **marker}
     if isinstance(text_path.steps[-1], int):
         return text_path.set(value, block)
     if text_path.steps == ("input",):

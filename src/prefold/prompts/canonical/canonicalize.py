@@ -20,13 +20,11 @@ from typing import Any
 from prefold.errors import InvalidRequest
 from prefold.prompts.canonical.documents import document_id, is_document, with_ordered_blocks, with_ordered_elements
 from prefold.prompts.canonical.places import (
-    FUNCTION_LISTS,
     argument_texts,
     descriptions,
     document_lists,
     result_texts,
     tool_lists,
-    tool_name,
 )
 from prefold.prompts.canonical.sorting import NAME_MAPS, KeyOrder, sorted_between_markers, with_markers_of
 from prefold.prompts.canonical.spelling import (
@@ -42,6 +40,7 @@ from prefold.prompts.canonical.spelling import (
     with_line_feeds,
     without_trailing_space,
 )
+from prefold.prompts.dialects import FUNCTION_LISTS, tool_name
 from prefold.prompts.json_text import JsonText
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Prompt, Section

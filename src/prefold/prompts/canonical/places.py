@@ -7,14 +7,9 @@ from typing import Any
 
 from prefold.prompts.canonical.documents import is_document
 from prefold.prompts.canonical.sorting import DATA, NAME_MAPS
-from prefold.prompts.dialects import MARKERS, PROMPT_FIELDS
+from prefold.prompts.dialects import PROMPT_FIELDS
 from prefold.prompts.paths import Path, Step
 from prefold.prompts.prompt import Prompt, Section, Segment
-
-FUNCTION_LISTS = ("functionDeclarations", "function_declarations")
-"""Where a tool of Gemini's holds its functions."""
-
-_NAMED_PARTS = ("function", "custom", "toolSpec", "systemTool")
 
 
 def tool_lists(prompt: Prompt) -> list[Path]:
@@ -27,16 +22,6 @@ def tool_lists(prompt: Prompt) -> list[Path]:
     if isinstance(config, dict) and isinstance(config.get("tools"), list):
         places.append(Path.of("toolConfig", "tools"))
     return places
-
-
-def tool_name(tool: dict[str, Any]) -> str:
-    """The name of a tool, else its type and server, else its first field, as in Gemini's `{"googleSearch": {}}`."""
-    named = next((tool[part] for part in _NAMED_PARTS if isinstance(tool.get(part), dict)), tool)
-    for name in FUNCTION_LISTS:
-        if isinstance(functions := tool.get(name), list) and functions and isinstance(functions[0], dict):
-            named = functions[0]
-    parts = [named.get("name")] if named.get("name") else [tool.get("type"), tool.get("server_label")]
-    return " ".join(part for part in parts if isinstance(part, str)) or min(tool.keys() - set(MARKERS), default="")
 
 
 def descriptions(tools: Any, path: Path) -> list[Path]:

@@ -15,9 +15,9 @@ from prefold.prompts.divergence.differences import Difference, first_difference
 from prefold.prompts.divergence.repair import Repair, repair
 from prefold.prompts.divergence.reuse import Reuse, TokenSums, reuse, target_rules
 from prefold.prompts.divergence.settings import SettingChange, setting_change
-from prefold.prompts.divergence.text_difference import common_prefix
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Prompt, Section
+from prefold.prompts.sequences import common_length
 from prefold.prompts.templates.breaks import TemplateBreak, template_break
 from prefold.prompts.templates.chat_template import ChatTemplate
 from prefold.prompts.tokens import TokenCounter, counter_for, divergence_token
@@ -257,7 +257,7 @@ def _described(
         first, second = before.segments[difference.index], after.segments[difference.index]
         old_view, view = view_of(before), view_of(after)
         start = view.pieces[difference.index].start
-        char = start + common_prefix(old_view.text[start:], view.text[start:])
+        char = start + common_length(old_view.text[start:], view.text[start:])
         offset = difference.characters
         token = found.sums.at(difference.index, 0)
         if difference.characters:

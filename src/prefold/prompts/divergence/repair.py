@@ -14,26 +14,23 @@ from typing import Any
 from prefold.prompts.breakpoints.markers import can_carry, form_for, lifetime_of, with_markers
 from prefold.prompts.canonical.canonicalize import Step, canonicalize
 from prefold.prompts.causes import CAUSES, NONE
-from prefold.prompts.dialects import MARKERS, SYSTEM_ROLES
-from prefold.prompts.divergence.differences import Difference, tool_name
+from prefold.prompts.dialects import MARKERS, SYSTEM_ROLES, tool_name
+from prefold.prompts.divergence.differences import Difference
 from prefold.prompts.divergence.reuse import Reuse
 from prefold.prompts.divergence.settings import SettingChange
-from prefold.prompts.divergence.text_difference import common_prefix, volatile_at
+from prefold.prompts.divergence.text_difference import volatile_at
+from prefold.prompts.edits import message_field, with_text_behind, without_element
+from prefold.prompts.ordering.opening import split_question
 from prefold.prompts.paths import Path
-from prefold.prompts.prompt import Dialect, Prompt, Section, Segment
+from prefold.prompts.prompt import Dialect, Prompt, Section, Segment, Stability
+from prefold.prompts.sequences import common_length
 from prefold.providers.rules import CacheRules
 
-_LONG_LINE = 300  # characters; of a longer line only the sentence is moved
-_SENTENCE_END = re.compile(r"[.!?]+\s+|[。！？]+\s*|\n")
+# Not after a short word, which may be an abbreviation.
+_SENTENCE_END = re.compile(r"(?<=[\w)\]\"'%]{3})[.!?]+\s+|[。！？]+\s*|\n")
+_MARKUP = re.compile(r"<\|[a-z_]+\|>|\[INST\]|<start_of_turn>|<\uff5c")
 _MOST_VALUES = 16  # values of one segment that are moved
 
-_MESSAGE_FIELD: Mapping[Dialect, str] = {
-    Dialect.ANTHROPIC: "messages",
-    Dialect.OPENAI: "messages",
-    Dialect.BEDROCK: "messages",
-    Dialect.RESPONSES: "input",
-    Dialect.GEMINI: "contents",
-}
 _TOOL_FIELD: Mapping[Dialect, str] = {Dialect.BEDROCK: "toolConfig"}
 _SYSTEM_FIELDS: Mapping[Dialect, tuple[str, ...]] = {
     Dialect.ANTHROPIC: ("system",),
@@ -119,6 +116,10 @@ def _with_breakpoints(before: Prompt, after: Prompt, cause: str, found: Reuse, r
         wanted = {s.path: ttl or lifetime_of(s.marker, default) for s in prompt.segments if s.marker is not None}
         if extra is not None:
             wanted.setdefault(extra.path, ttl or default)
+        kept = extra.path if extra is not None else None
+        others = [path for path in wanted if path != kept]  # in order, the newest last
+        for path in others[: max(0, len(wanted) - rules.max_breakpoints)]:
+            del wanted[path]
         return with_markers(prompt, form, wanted, default)
 
     if cause == "expired":
@@ -142,16 +143,16 @@ def _with_breakpoints(before: Prompt, after: Prompt, cause: str, found: Reuse, r
 
 
 def _moved_out(before: Prompt, after: Prompt, difference: Difference) -> tuple[Prompt, Prompt] | None:
-    """Both requests with the changing values of a text at the end of their newest message; None if it has no end."""
+    """Both requests with the changing sentences of a text behind their newest question; None if that cannot be done."""
     first, second = before.segments[difference.index], after.segments[difference.index]
     if first.text_path is None or second.text_path is None:
         return None
-    if second.section is Section.MESSAGES and second.message != _newest(after):
+    if second.section is Section.MESSAGES and second.stability is not Stability.REQUEST:
         return None  # history is sent again as it was, not edited once more
     texts = (first.text, second.text)
     moved: tuple[list[str], list[str]] = ([], [])
     for _ in range(_MOST_VALUES):
-        position = common_prefix(*texts)
+        position = common_length(*texts)
         if texts[0] == texts[1] or not any(volatile_at(text, position) for text in texts):
             break
         cuts = [_unit_at(text, position) for text in texts]
@@ -159,20 +160,17 @@ def _moved_out(before: Prompt, after: Prompt, difference: Difference) -> tuple[P
             units.append(text[start:end].strip())
         texts = tuple(text[:start] + text[end:] for text, (start, end) in zip(texts, cuts, strict=True))  # type: ignore[assignment]
     ends = ["\n".join(unit for unit in units if unit) for units in moved]
-    newest = _newest(before)
-    sent_before = _appended(_with_text(before, first, texts[0]), newest, ends[0])
-    sent_after = _with_text(after, second, texts[1])
-    if newest != (latest := _newest(after)) and newest is not None and _holds(after, newest):
-        sent_after = _appended(sent_after, newest, ends[0])  # what was sent stays in the history as it was
-    return sent_before, _appended(sent_after, latest, ends[1])
+    sent_before = _with_moved(before, first, texts[0], ends[0])
+    sent_after = _with_moved(after, second, texts[1], ends[1])
+    if sent_before is None or sent_after is None:
+        return None
+    return sent_before, _with_sent(before, sent_before, sent_after)
 
 
 def _unit_at(text: str, position: int) -> tuple[int, int]:
-    """The line that holds a place in a text, or the sentence where lines are long."""
+    """The line that holds a place in a text, or the sentence of it where it holds more than that."""
     start = text.rfind("\n", 0, position) + 1
     end = text.find("\n", position) + 1 or len(text)
-    if end - start <= _LONG_LINE:
-        return start, end
     for found in _SENTENCE_END.finditer(text, start, end):
         if found.end() > position:
             return start, found.end()
@@ -180,45 +178,41 @@ def _unit_at(text: str, position: int) -> tuple[int, int]:
     return start, end
 
 
-def _with_text(prompt: Prompt, segment: Segment, text: str) -> Prompt:
-    assert segment.text_path is not None  # noqa: S101 - for the type checker: asked by the caller
-    if text or not segment.text_path.steps:
-        return prompt.replaced({segment.text_path: text})
-    return prompt.with_value(_without(prompt.value, segment.path))
-
-
-def _newest(prompt: Prompt) -> Path | None:
-    last = prompt.segments[-1]
-    return last.message if last.section is Section.MESSAGES else None
-
-
-def _holds(prompt: Prompt, path: Path) -> bool:
-    return any(segment.message == path for segment in prompt.segments)
-
-
-def _appended(prompt: Prompt, message: Path | None, text: str) -> Prompt:
-    """A request with a text at the end of one of its messages, or at its own end where it has no messages."""
-    if not text:
+def _with_moved(prompt: Prompt, segment: Segment, left: str, moved: str) -> Prompt | None:
+    """A request with the rest of a text in its place, and what was taken from it behind the newest question."""
+    path = segment.text_path
+    if path is None or not moved:
         return prompt
-    if message is None:
-        last = prompt.segments[-1]
-        if last.text_path is None or last.section is not Section.MESSAGES:
-            return prompt
-        return prompt.replaced({last.text_path: f"{last.text}\n{text}"})
-    value = message.get(prompt.value)
-    if isinstance(value, str):
-        return prompt.replaced({message: f"{value}\n{text}"})
-    key = "parts" if prompt.dialect is Dialect.GEMINI else "content"
-    content = value.get(key)
-    if isinstance(content, list):
-        return prompt.replaced({message / key: [*content, _text_block(prompt.dialect, text)]})
-    return prompt.replaced({message / key: f"{content}\n{text}" if isinstance(content, str) else text})
+    if segment.section is Section.MESSAGES and not segment.role:
+        head, question = split_question(left)
+        # A text with the tags of a chat template ends inside the answer.
+        return None if _MARKUP.search(left) else prompt.replaced({path: f"{head}{moved}\n{question}"})
+    value = with_text_behind(prompt.value, prompt.dialect, moved)
+    if value is prompt.value:
+        return None
+    if segment.section is Section.MESSAGES:  # the newest question itself, which has the text at its end now
+        words = path.get(value)
+        value = path.set(value, left + words[len(segment.text) :] if left else words.lstrip())
+    else:
+        value = path.set(value, left) if left.strip() else without_element(value, path)
+    return None if value is None else prompt.with_value(value)
 
 
-def _text_block(dialect: Dialect, text: str) -> dict[str, str]:
-    if dialect in (Dialect.GEMINI, Dialect.BEDROCK):
-        return {"text": text}
-    return {"type": "input_text" if dialect is Dialect.RESPONSES else "text", "text": text}
+def _with_sent(before: Prompt, sent_before: Prompt, sent_after: Prompt) -> Prompt:
+    """The later request with the words that were put behind the earlier question still there, as they were sent."""
+    name = message_field(before.dialect)
+    if before.document is None or not isinstance(sent_after.value.get(name), list):
+        return sent_after
+    sent, present = sent_before.value[name], list(sent_after.value[name])
+    originals = before.value[name][max(0, len(before.value[name]) - len(sent)) :]  # an emptied first one was taken out
+    if len(present) <= len(sent):
+        return sent_after
+    for index, message in enumerate(sent):
+        if index >= len(originals):
+            present.insert(index, message)
+        elif message is not originals[index] and _unmarked(present[index]) == _unmarked(originals[index]):
+            present[index] = _unmarked(message)
+    return sent_after.with_value({**sent_after.value, name: present})
 
 
 # --- sending again what was sent
@@ -226,6 +220,8 @@ def _text_block(dialect: Dialect, text: str) -> dict[str, str]:
 
 def _with_all_tools(before: Prompt, after: Prompt) -> tuple[Prompt, Prompt] | None:
     """Both requests with the tools of both; None where they are not in one list."""
+    if not isinstance(before.value, dict) or not isinstance(after.value, dict):
+        return None
     parents = {s.path.parent for prompt in (before, after) for s in prompt.segments if s.section is Section.TOOLS}
     if len(parents) != 1:
         return None
@@ -270,20 +266,39 @@ def _restored(before: Prompt, after: Prompt, difference: Difference) -> Prompt:
 
 
 def _with_history(before: Prompt, after: Prompt, value: Any) -> Any:
-    """A body whose messages are those sent before, and those that are new behind them."""
-    name = _MESSAGE_FIELD[after.dialect]
+    """A body whose messages are those sent before, and those that are new behind them.
+
+    Markers stay where the later request has them; those of the earlier one moved on.
+    """
+    name = message_field(after.dialect)
     sent, present = before.value.get(name), value.get(name)
     if not isinstance(sent, list) or not isinstance(present, list):
         return value
-    return {**value, name: [*map(_unmarked, sent), *present[_first_new(sent, present) :]]}
+    new = present[_first_new(sent, present) :]
+    restored: list[Any] = []
+    for index, message in enumerate(sent):
+        same = present[index] if index < len(present) else None
+        is_newest = not new and index == len(sent) - 1
+        restored.append(same if _unmarked(same) == _unmarked(message) else message if is_newest else _unmarked(message))
+    return {**value, name: [*restored, *new]}
 
 
 def _first_new(sent: Sequence[Any], present: Sequence[Any]) -> int:
-    """Position of the first message that comes after all that were sent before."""
-    last = _unmarked(sent[-1]) if sent else None
-    for index in range(len(present) - 1, -1, -1):
-        if _unmarked(present[index]) == last:
-            return index + 1
+    """Position of the first message that comes after all that were sent before.
+
+    Messages may be equal, so of those that equal the last one sent the one is taken that has the most of the others in
+    front of it; where they are in their old place, that is the last one sent.
+    """
+    words, known = [_unmarked(message) for message in present], [_unmarked(message) for message in sent]
+    best, found = 0, None
+    for index in (index for index, message in enumerate(words) if known and message == known[-1]):
+        if index == len(known) - 1:
+            return len(known)
+        length = next((n for n in range(min(index + 1, len(known))) if words[index - n] != known[-1 - n]), len(known))
+        if length > best:
+            best, found = length, index + 1
+    if found is not None:
+        return found
     if len(present) >= len(sent):
         return len(sent)
     leading = [message for message in present if isinstance(message, dict) and message.get("role") in SYSTEM_ROLES]
@@ -291,7 +306,7 @@ def _first_new(sent: Sequence[Any], present: Sequence[Any]) -> int:
 
 
 def _unmarked(message: Any) -> Any:
-    """A message without cache markers: those of the newest message moved on."""
+    """A message without cache markers."""
     if not isinstance(message, dict):
         return message
     kept = {key: value for key, value in message.items() if key not in MARKERS}

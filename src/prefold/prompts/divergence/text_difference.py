@@ -11,6 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable
 
+from prefold.prompts.sequences import common_length
 from prefold.prompts.volatile import Kind, Volatile, find_volatile
 
 _NEIGHBOURHOOD = 400  # characters on either side in which a date or an id is looked for
@@ -19,29 +20,28 @@ _WINDOW = 32  # characters of a sample that is looked for in the other text
 _SAMPLES = 24
 _CLOCK = (Kind.DATE, Kind.TIME, Kind.EPOCH)
 _NUMBER = re.compile(r"[-+]?(?:(?:\d{1,3}(?:[,_]\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
+_WORD = re.compile(r"[0-9A-Za-z]+")
+_WORD_BEFORE = re.compile(r"[0-9A-Za-z]*\Z")
+_SHORTEST_CODE = 6  # characters of a word that is taken for an id
 _DIGITS_BEFORE = re.compile(r"[-+\d.,_eE]*\Z")
 # What no reader sees: white space, zero-width characters, joiners, direction marks, byte order marks.
 _INVISIBLE = re.compile(r"[\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufe0f]+")
 # How templates spell the beginning of a text and of a system turn.
 _BEGINNINGS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "<|endoftext|>", "<｜begin▁of▁sentence｜>")
 _SYSTEM_TURN = re.compile(
-    r"(?:<\|im_start\|>\s*system|<\|start_header_id\|>\s*system|<\|system\|>|<<SYS>>|\[SYSTEM_PROMPT\]"
-    r"|<\|start\|>\s*system|<\|im_system\|>)"
+    r"(?:<s>|<\|begin_of_text\|>|<bos>)?\s*(?P<turn>"
+    r"<\|im_start\|>\s*system.*?<\|im_end\|>\s*"
+    r"|<\|start_header_id\|>\s*system.*?<\|eot_id\|>\s*"
+    r"|<\|system\|>.*?(?=<\|user\|>)"
+    r"|<\|im_system\|>.*?<\|im_end\|>\s*"
+    r"|(?:\[INST\]\s*)?<<SYS>>.*?<</SYS>>\s*"
+    r"|\[SYSTEM_PROMPT\].*?\[/SYSTEM_PROMPT\]\s*"
+    r"|<\|start\|>\s*system.*?<\|end\|>\s*)",
+    re.DOTALL,
 )
-
-
-def common_prefix(first: str, second: str) -> int:
-    """Number of characters at the start that two texts share."""
-    low, high = 0, min(len(first), len(second))
-    if first[:high] == second[:high]:
-        return high
-    while high - low > 1:  # invariant: the first `low` agree, the first `high` do not
-        middle = (low + high) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low
+_LATEST_TURN = 64  # characters from the start of a text in which its system turn begins
+_CUT_SIGN = re.compile(r"\.\.\.|…|truncat|omitted|elided|cleared|removed|\bcut\b|省略|截断|略去|已清除", re.IGNORECASE)
+_LONGEST_CUT_SIGN = 200
 
 
 def common_suffix(first: str, second: str, limit: int) -> int:
@@ -58,11 +58,11 @@ def common_suffix(first: str, second: str, limit: int) -> int:
 
 def text_cause(before: str, after: str) -> str:
     """The cause of the first difference of two texts that differ: one of the names in `causes.CAUSES`."""
-    position = common_prefix(before, after)
+    position = common_length(before, after)
     checks: tuple[tuple[str, Callable[[str, str, int], bool]], ...] = (
         ("bos", _has_doubled_beginning),
         ("template_default", _has_another_system_turn),
-        ("number_format", _is_number_format),
+        ("number_format", is_number_format),
         ("whitespace", _is_invisible),
     )
     for cause, applies in checks:
@@ -70,6 +70,8 @@ def text_cause(before: str, after: str) -> str:
             return cause
     if cause_of_values := _volatile_cause(before, after, position):
         return cause_of_values
+    if _is_another_code(before, after, position):
+        return "identifier"
     if _is_reordered(before, after):
         return "block_order"
     return "truncation" if _is_shortened(before, after, position) else "text_edit"
@@ -104,16 +106,17 @@ def masked(text: str) -> str:
 def are_alike(before: str, after: str) -> bool:
     """Whether one text is the other with changes, rather than another text: half of it is at its two ends."""
     shorter = min(len(before), len(after))
-    prefix = common_prefix(before, after)
+    prefix = common_length(before, after)
     return 2 * (prefix + common_suffix(before, after, shorter - prefix)) >= max(len(before), len(after))
 
 
 def shared_rest(before: str, after: str, position: int) -> int:
-    """About how many characters behind a place in the first text are somewhere behind it in the second as well."""
+    """About how many bytes behind a place in the first text are somewhere behind it in the second as well."""
     rest, other = before[position:], after[position:]
     step = max(_WINDOW, len(rest) // _SAMPLES)
     samples = (rest[start : start + _WINDOW] for start in range(0, len(rest) - _WINDOW + 1, step))
-    return step * sum(sample in other for sample in samples)
+    found = [sample for sample in samples if sample in other]
+    return step * len(found) * len("".join(found).encode(errors="replace")) // max(1, len(found) * _WINDOW)
 
 
 def _volatile_cause(before: str, after: str, position: int) -> str | None:
@@ -131,13 +134,25 @@ def _volatile_cause(before: str, after: str, position: int) -> str | None:
     return "clock" if found.kind in _CLOCK else "identifier"
 
 
+def _is_another_code(before: str, after: str, position: int) -> bool:
+    """Whether a word of letters and digits stands at the place in both, of the same length and drawn anew."""
+    start = position - len(_WORD_BEFORE.search(before[max(0, position - 64) : position]).group())  # type: ignore[union-attr]
+    words = [found.group() for text in (before, after) if (found := _WORD.match(text, start))]
+    return (
+        len(words) == 2
+        and len(words[0]) == len(words[1]) >= _SHORTEST_CODE
+        and all(re.search(r"\d", word) and re.search(r"[a-z]", word, re.IGNORECASE) for word in words)
+        and sum(one != other for one, other in zip(*words, strict=True)) > len(words[0]) // 2
+    )
+
+
 def _next_visible(text: str, position: int) -> int:
     match = _INVISIBLE.match(text, position)
     return match.end() if match else position
 
 
-def _is_number_format(before: str, after: str, position: int) -> bool:
-    """Whether one number stands at the place in both, written in two ways."""
+def is_number_format(before: str, after: str, position: int) -> bool:
+    """Whether one number stands at a place in both texts, written in two ways."""
     start = position - len(_DIGITS_BEFORE.search(before[max(0, position - 40) : position]).group())  # type: ignore[union-attr]
     while start <= position:
         first, second = _NUMBER.match(before, start), _NUMBER.match(after, start)
@@ -169,23 +184,32 @@ def _visible(text: str) -> str:
     return _INVISIBLE.sub("", unicodedata.normalize("NFC", text))
 
 
-def _has_doubled_beginning(before: str, after: str, _position: int) -> bool:
-    return any(
-        before.startswith(mark + mark) != after.startswith(mark + mark)
-        and before.startswith(mark)
-        and after.startswith(mark)
-        for mark in _BEGINNINGS
-    )
+def _has_doubled_beginning(before: str, after: str, position: int) -> bool:
+    """Whether one text begins with the mark of a beginning once more than the other."""
+    for mark in _BEGINNINGS:
+        if position <= len(mark) and before.startswith(mark) != after.startswith(mark):
+            longer, shorter = (before, after) if before.startswith(mark) else (after, before)
+            return _goes_on(longer.removeprefix(mark), shorter)
+        if before.startswith(mark + mark) != after.startswith(mark + mark) and before.startswith(mark):
+            return after.startswith(mark)
+    return False
 
 
 def _has_another_system_turn(before: str, after: str, position: int) -> bool:
-    """Whether one text is the other with a system turn put in near the start."""
-    longer, shorter = (before, after) if len(before) > len(after) else (after, before)
-    extra = len(longer) - len(shorter)
-    if position > 64 or not extra or common_suffix(longer, shorter, len(shorter) - position) < len(shorter) - position:
+    """Whether one text has a system turn at its start that the other has not, and is the same behind it."""
+    if position > _LATEST_TURN:
         return False
-    # The common prefix may have taken the opening tag of the turn that follows.
-    return bool(_SYSTEM_TURN.search(longer[: position + extra]))
+    for text, other in ((before, after), (after, before)):
+        turn = _SYSTEM_TURN.match(text)
+        if turn and not _SYSTEM_TURN.match(other):
+            start = turn.start("turn")
+            return text[:start] == other[:start] and _goes_on(text[turn.end() :], other[start:])
+    return False
+
+
+def _goes_on(one: str, other: str) -> bool:
+    """Whether of two texts one begins with the other."""
+    return one.startswith(other) or other.startswith(one)
 
 
 def _is_reordered(before: str, after: str) -> bool:
@@ -204,4 +228,6 @@ def _is_shortened(before: str, after: str, position: int) -> bool:
     if len(after) >= len(before) * 0.75 or position < len(after) * 0.25:
         return False
     rest = len(after) - position
-    return rest <= 200 or common_suffix(before, after, rest) >= rest - 200
+    kept = common_suffix(before, after, rest)
+    cut = after[position : len(after) - kept]
+    return len(cut) <= 3 or (len(cut) <= _LONGEST_CUT_SIGN and bool(_CUT_SIGN.search(cut)))

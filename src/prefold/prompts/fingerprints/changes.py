@@ -7,14 +7,15 @@ from itertools import zip_longest
 from typing import Any
 
 from prefold.prompts.causes import CAUSES, NONE
-from prefold.prompts.divergence.differences import first_difference, within_segment
-from prefold.prompts.divergence.text_difference import common_prefix
+from prefold.prompts.divergence.differences import first_difference
+from prefold.prompts.divergence.values import within_segment
 from prefold.prompts.fingerprints.fingerprint import fields_of, fingerprint_of, shortened
 from prefold.prompts.fingerprints.lock import Entry
 from prefold.prompts.fingerprints.suspects import Suspect, suspects
 from prefold.prompts.invisible import visible
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Prompt, Section, Segment
+from prefold.prompts.sequences import common_length
 from prefold.prompts.tokens import counter_for
 
 _SHOWN_AROUND = 24
@@ -109,7 +110,7 @@ def change_between(before: Prompt, after: Prompt) -> Change | None:
     if index is None:
         return None
     old, new = (prompt.segments[index] if index < len(prompt.segments) else None for prompt in (before, after))
-    char = common_prefix(old.text, new.text) if old and new and _is_same_place(old, new) else 0
+    char = common_length(old.text, new.text) if old and new and _is_same_place(old, new) else 0
     cause, path = _cause(before, after, index)
     return Change(
         old=fingerprint_of(before),

@@ -76,12 +76,3 @@ def _cut(text: str) -> Iterator[tuple[int, str]]:
             start = found.end()
     if start < len(text):
         yield start, text[start:]
-
-
-def tool_name(segment: Segment) -> str:
-    """What a tool is called; its definition, where it has no name."""
-    content = segment.content if isinstance(segment.content, dict) else {}
-    for holder in (content, content.get("function"), content.get("toolSpec")):
-        if isinstance(holder, dict) and isinstance(name := holder.get("name"), str):
-            return name
-    return segment.text

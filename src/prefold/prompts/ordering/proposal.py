@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 from typing import Any
 
+from prefold.prompts.dialects import tool_name
 from prefold.prompts.logged import Logged
-from prefold.prompts.ordering.opening import is_one_text, opening_units, split_question, tool_name
+from prefold.prompts.ordering.opening import is_one_text, opening_units, split_question
 from prefold.prompts.ordering.reorder import opening_moves, reordered
 from prefold.prompts.ordering.variation import Family, Variation
 from prefold.prompts.paths import Path
@@ -291,7 +292,7 @@ def _parts(family: Family, sections: frozenset[Section]) -> Iterator[_Part]:
 
 
 def _tool_part(tool: Segment, end: int, family: Family, *, moves: bool) -> _Part:
-    name = tool_name(tool)
+    name = tool_name(tool.content)
     varies = family.tools[name]
     goes_to = ""
     if moves and not family.is_tool_order_fixed:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any
 
-from prefold.prompts.dialects import MARKERS
-from prefold.prompts.ordering.opening import Unit, is_one_text, split_question, tool_name
+from prefold.prompts.dialects import MARKERS, tool_name
+from prefold.prompts.edits import element_of, with_text_behind, without_element
+from prefold.prompts.ordering.opening import Unit, is_one_text, split_question
 from prefold.prompts.ordering.variation import Family
 from prefold.prompts.paths import Path
-from prefold.prompts.prompt import Dialect, Prompt, Section, Segment, Stability
+from prefold.prompts.prompt import Prompt, Section, Segment, Stability
 
 # Text that holds the control tokens of a chat template, or a template's own statements, has a structure that moving a
 # line would break.
@@ -56,7 +57,7 @@ def _with_tools(prompt: Prompt, value: Any, family: Family) -> Any:
 
 
 def _tool_rank(tool: Segment, family: Family) -> tuple[int, str]:
-    name = tool_name(tool)
+    name = tool_name(tool.content)
     stability = family.tools.get(name, Stability.SESSION)
     return stability.rank, "" if family.is_tool_order_fixed else name
 
@@ -90,7 +91,7 @@ def opening_moves(prompt: Prompt, family: Family) -> OpeningMoves:
     """What has to move in the opening of a prompt for its most stable parts to come first."""
     units = _placed_units(prompt, family)
     leaving = [place for place, unit in enumerate(units) if unit.stability is Stability.REQUEST]
-    if is_one_text(prompt) or _with_text_behind(prompt.value, prompt.dialect, "") is prompt.value:
+    if is_one_text(prompt) or with_text_behind(prompt.value, prompt.dialect, "") is prompt.value:
         leaving = []
     staying = sorted({*range(len(units))} - {*leaving})
     late: list[int] = []
@@ -111,13 +112,13 @@ def _with_opening(prompt: Prompt, value: Any, family: Family) -> Any:
         return _with_late_in_one_text(value, texts, units[-1].segment, _joined(late, units))
     changed = value
     if leaving:
-        changed = _with_text_behind(changed, prompt.dialect, _joined(leaving, units))
+        changed = with_text_behind(changed, prompt.dialect, _joined(leaving, units))
     if late:
         changed = _with_late(changed, texts, units[-1].segment, _joined(late, units))
     for path in reversed(texts):  # from the last to the first, so that no place shifts before its turn
         if texts[path]:
             changed = path.set(changed, texts[path])
-        elif (without := _without(changed, path)) is not None:
+        elif (without := without_element(changed, path)) is not None:
             changed = without
         else:
             return value  # nothing would be left of it
@@ -217,7 +218,7 @@ def _with_late(value: Any, texts: dict[Path, str], last: Segment, late: str) -> 
     """The body with a text at the end of its system text: in a block of its own where there are blocks."""
     path = last.text_path or last.path
     left = texts.get(path, last.text)
-    block = _element(path)
+    block = element_of(path)
     is_message = block is not None and isinstance(block.get(value), Mapping) and "content" in block.get(value)
     if not left:
         texts[path] = late
@@ -230,89 +231,3 @@ def _with_late(value: Any, texts: dict[Path, str], last: Segment, late: str) -> 
             new = {**{key: item for key, item in shape.items() if key not in MARKERS}, "text": late}
         value = block.parent.set(value, [*block.parent.get(value), new])
     return value
-
-
-def _element(path: Path) -> Path | None:
-    """The item of a list that a path leads through last: a block or a message."""
-    for length in range(len(path.steps), 0, -1):
-        if isinstance(path.steps[length - 1], int):
-            return Path(path.steps[:length])
-    return None
-
-
-def _without(value: Any, path: Path) -> Any:
-    """The body without the block or message that an emptied text is of; its cache marker goes to the block before.
-
-    Returns:
-        None if there is no list that could be shortened.
-    """
-    element = _element(path)
-    if element is None:
-        return None
-    items = list(element.parent.get(value))
-    place = int(element.steps[-1])
-    removed = items.pop(place)
-    if not items:
-        return None
-    if place and isinstance(removed, Mapping) and isinstance(before := items[place - 1], Mapping):
-        markers = {key: removed[key] for key in MARKERS if key in removed}
-        if markers and not any(key in before for key in MARKERS):
-            items[place - 1] = {**before, **markers}
-    return element.parent.set(value, items)
-
-
-def _with_text_behind(value: Any, dialect: Dialect, text: str) -> Any:
-    """The body with a text behind the user's newest words, or behind the tool results that came after them.
-
-    Returns:
-        `value` itself if there is no user message.
-    """
-    name = "input" if dialect is Dialect.RESPONSES else "contents" if dialect is Dialect.GEMINI else "messages"
-    messages = value.get(name)
-    if isinstance(messages, str):
-        return {**value, name: f"{messages}\n\n{text}"}
-    if not isinstance(messages, list):
-        return value
-    users = [index for index, message in enumerate(messages) if _role(message) == "user"]
-    if not users:
-        return value
-    if users[-1] == len(messages) - 1 or _role(messages[-1]) in ("assistant", "model"):
-        changed = list(messages)
-        changed[users[-1]] = _message_with(messages[users[-1]], dialect, text)
-        return {**value, name: changed}
-    return {**value, name: [*messages, _message_of(dialect, text)]}
-
-
-def _role(message: Any) -> str:
-    """Whose words a message is; Gemini's may leave it out, or be a text."""
-    if isinstance(message, str):
-        return "user"
-    if "role" in message:
-        return str(message["role"])
-    return "user" if "parts" in message else "tool"  # a call or its output in the Responses API
-
-
-def _message_with(message: Any, dialect: Dialect, text: str) -> Any:
-    if isinstance(message, str):
-        return f"{message}\n\n{text}"
-    name = "parts" if dialect is Dialect.GEMINI else "content"
-    content = message.get(name)
-    if isinstance(content, str):
-        return {**message, name: f"{content}\n\n{text}"}
-    return {**message, name: [*(content or []), _block_of(dialect, text)]}
-
-
-def _message_of(dialect: Dialect, text: str) -> dict[str, Any]:
-    if dialect is Dialect.GEMINI:
-        return {"role": "user", "parts": [_block_of(dialect, text)]}
-    return {"role": "user", "content": [_block_of(dialect, text)] if dialect is Dialect.BEDROCK else text}
-
-
-def _block_of(dialect: Dialect, text: str) -> dict[str, Any]:
-    match dialect:
-        case Dialect.GEMINI | Dialect.BEDROCK:
-            return {"text": text}
-        case Dialect.RESPONSES:
-            return {"type": "input_text", "text": text}
-        case _:
-            return {"type": "text", "text": text}

@@ -15,10 +15,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from prefold.prompts.dialects import tool_name
 from prefold.prompts.logged import Conversations, Logged
 from prefold.prompts.ordering.alignment import align, gaps_of
 from prefold.prompts.ordering.expectation import expected_stability, only_dates_differ
-from prefold.prompts.ordering.opening import Unit, opening_units, tool_name
+from prefold.prompts.ordering.opening import Unit, opening_units
 from prefold.prompts.prompt import Prompt, Section, Stability
 
 _MOSTLY = 0.95
@@ -299,7 +300,7 @@ class _Watch:
         rank = -1
         for segment in prompt.segments:
             if segment.section is Section.TOOLS:
-                name = tool_name(segment)
+                name = tool_name(segment.content)
                 values[name] = hash(segment.text)
                 known = self._tool_ranks.setdefault(name, len(self._tool_ranks))
                 self._is_tool_order_fixed &= known > rank

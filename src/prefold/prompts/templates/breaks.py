@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Prompt
+from prefold.prompts.sequences import common_length
 from prefold.prompts.templates.chat_template import ChatTemplate
 from prefold.prompts.templates.scene import EXCERPT, Scene, excerpt, rewrite_of
-from prefold.prompts.tokens import common_length
 
 _LONGEST_GAP = 10 * 365 * 24 * 3600  # seconds; a longer one changes no more of a date
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from prefold.errors import InvalidRequest
 from prefold.prompts.paths import Path
+from prefold.prompts.sequences import common_length
 from prefold.prompts.templates.conversation import Write
-from prefold.prompts.tokens import common_length
 from prefold.prompts.view import Piece
 
 # The private use planes: marks that begin a part are taken from the one, those that end it from the other.

@@ -13,10 +13,10 @@ from typing import Any
 from prefold.errors import InvalidRequest, ModelError
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Prompt
+from prefold.prompts.sequences import common_length
 from prefold.prompts.templates.chat_template import ChatTemplate, Clock, read_object
 from prefold.prompts.templates.conversation import Conversation, Write, conversation_of
 from prefold.prompts.templates.marked import locate
-from prefold.prompts.tokens import common_length
 from prefold.prompts.view import Piece
 
 EXCERPT = 60
