@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from prefold.cli.exit_codes import ExitCode
-from prefold.cli.session import console
+from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
     from prefold.prompts.divergence.compare import Divergence
@@ -69,11 +70,15 @@ def diff(
     from prefold.prompts.divergence.reuse import target_rules
     from prefold.prompts.tokens import counter_for
 
+    if patched and as_json:
+        raise UsageError("--patched and --json exclude each other.", hint="The patched request is JSON already.")
     if (case is None) == (before is None):
         raise UsageError(
             "There is nothing to compare." if case is None else "A case file holds both requests.",
             hint="Give two requests, a log of two, or --case FILE.",
         )
+    if gap is not None and not math.isfinite(gap):
+        raise UsageError(f"--gap is {gap}.", hint="It is a number of seconds.")
     pair = _read_case(case, dialect) if case is not None else _read_pair(str(before), after, dialect)
     found = compare(
         pair.before,
@@ -83,10 +88,12 @@ def diff(
         gap_seconds=gap if gap is not None else pair.gap_seconds or 0.0,
         template=None if template is None else _template_in(template),
     )
-    if patched and found.mended is not None:
-        click.echo(found.mended[1].render(), nl=False)
+    if patched:
+        if found.mended is None:
+            console(stderr=True).print(f"{found.cause}: there is nothing to mend in B.", markup=False)
+        click.echo((found.mended[1] if found.mended else pair.after).render(), nl=False)
     elif as_json:
-        click.echo(json.dumps({"schema_version": 1, **found.as_json()}, ensure_ascii=False))
+        echo_json({"schema_version": 1, **found.as_json()})
     else:
         _print(found)
     if found.is_break:
@@ -122,8 +129,10 @@ def _read_case(file: str, dialect: str | None) -> _Pair:
             f"{file} has no before and after.", hint='A case looks like {"before": {...}, "after": {...}}.'
         )
     dialect = dialect or value.get("dialect")
+    if not isinstance(dialect, str | None):
+        raise UsageError(f"{file}: dialect is {dialect!r}.", hint="It is a name, such as anthropic.")
     gap = value.get("gap_seconds", 0)
-    if not isinstance(gap, int | float) or gap < 0:
+    if not isinstance(gap, int | float) or not 0 <= gap < math.inf:
         raise UsageError(f"{file}: gap_seconds is {gap!r}.", hint="It is a number of seconds, 0 or more.")
     requests = [value["before"], value["after"]]
     if not all(isinstance(request, dict | str) for request in requests):

@@ -9,6 +9,7 @@ from pathlib import Path
 from prefold.errors import UsageError
 
 STANDARD_INPUT = "-"
+_LONGEST_NUMBER = 12  # digits of a line's number
 LARGEST = 512 * 1024 * 1024
 """Bytes of one input that is held in memory as a whole."""
 
@@ -44,7 +45,8 @@ def read_request(name: str) -> bytes:
         UsageError: as `read_bytes`, or if the file has no such line.
     """
     file, colon, number = name.rpartition(":")
-    if not colon or not number.isdecimal() or (name != STANDARD_INPUT and os.path.lexists(name)):
+    is_number = number.isdecimal() and len(number) <= _LONGEST_NUMBER
+    if not colon or not is_number or (name != STANDARD_INPUT and os.path.lexists(name)):
         return read_bytes(name)
     lines = read_bytes(file).splitlines()
     if not 1 <= int(number) <= len(lines):

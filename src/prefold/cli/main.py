@@ -6,6 +6,7 @@ and shell completion answer at once.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -183,10 +184,14 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("Stopped.", err=True)
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has gone. Give the interpreter somewhere to flush what is left.
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
+        # Nobody takes our output any more. Give the interpreter somewhere to flush what is left.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.BROKEN_PIPE
+        code = ExitCode.BROKEN_PIPE
+        if error.errno == errno.ENOSPC:
+            code = _fail("The output cannot be written: no space is left.", "Make room, or write somewhere else.")
     return code
 
 

@@ -46,6 +46,18 @@ def current_cache_folder() -> Path:
     return session.cache_folder if session else default_cache_folder()
 
 
+def echo_json(value: Mapping[str, object]) -> None:
+    """Print a value as JSON, in its own letters where they can be written."""
+    import json
+
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can show
+        text = json.dumps(value)
+    click.echo(text)
+
+
 def console(*, stderr: bool = False) -> Console:
     """Where the command that runs prints: data to standard output, talk to standard error."""
     import os

@@ -126,7 +126,12 @@ class Conversations:
             number, kept = entry
             return len(request.words & kept.words), kept.front == request.front, number
 
-        entries = [(number, kept) for number, (of, kept) in self._kept.items() if of == assistant]
+        dialect = request.prompt.dialect
+        entries = [
+            (number, kept)
+            for number, (of, kept) in self._kept.items()
+            if of == assistant and kept.prompt.dialect is dialect
+        ]
         return max(entries, key=closeness) if entries else (-1, None)
 
 

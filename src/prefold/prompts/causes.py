@@ -88,7 +88,7 @@ _ALL = (
     ),
     Cause(
         "whitespace",
-        "Only white space or characters that cannot be seen differ.",
+        "The words are the same; only white space, escapes or characters that cannot be seen differ.",
         "Write the text in one place only; let one serialiser with fixed separators write all JSON.",
         '"rules\\n\\nexamples"   then "rules\\n\\n\\nexamples"',
         "one template, rendered once",

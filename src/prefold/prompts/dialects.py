@@ -120,8 +120,10 @@ def read_segments(body: Mapping[str, Any], dialect: Dialect) -> tuple[Segment, .
     Raises:
         InvalidRequest: naming the field whose form is not that of the dialect.
     """
-    segments = list(_READERS[dialect](body))
-    return tuple(_with_stability(segments))
+    try:
+        return tuple(_with_stability(list(_READERS[dialect](body))))
+    except RecursionError:
+        raise InvalidRequest("The body is nested too deeply.", hint="No provider accepts such a body.") from None
 
 
 def _with_stability(segments: list[Segment]) -> Iterator[Segment]:

@@ -174,6 +174,15 @@ def rules_for(model: str, provider: str | None = None, *, control: Control | str
     return best[1] if best else None
 
 
+def rules_of(provider: str) -> CacheRules:
+    """The rules that a provider's other models fall under: those of its first family.
+
+    Raises:
+        UsageError: nobody of the name `provider` is known.
+    """
+    return _provider_named(provider).families[0]
+
+
 def all_rules() -> tuple[CacheRules, ...]:
     """Every family of every provider."""
     return tuple(family for provider in providers() for family in provider.families)

@@ -457,7 +457,8 @@ def _setting_pairs(dialect: str, language: str) -> Iterator[Pair]:
             before[name] = first
         if second is not None:
             later[name] = second
-        yield Pair(f"{name} {first} {second}", dialect, language, before, later, "parameter", name)
+        path = "reasoning.effort" if name == "reasoning" else name
+        yield Pair(f"{name} {first} {second}", dialect, language, before, later, "parameter", path)
     for name, cause in (("prompt_cache_key", "routed_away"), ("cache_salt", "salt")):
         if dialect in ("openai", "responses", "completion"):
             before, later = written(base, dialect), written(base.grown() if dialect != "completion" else base, dialect)

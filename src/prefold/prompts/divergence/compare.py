@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from prefold.errors import InvalidRequest
 from prefold.prompts.causes import CAUSES, NONE
 from prefold.prompts.divergence.differences import Difference, first_difference
 from prefold.prompts.divergence.repair import Repair, repair
@@ -22,7 +23,7 @@ from prefold.prompts.templates.breaks import TemplateBreak, template_break
 from prefold.prompts.templates.chat_template import ChatTemplate
 from prefold.prompts.tokens import TokenCounter, counter_for, divergence_token
 from prefold.prompts.view import header_of, view_of
-from prefold.providers.rules import CacheRules
+from prefold.providers.rules import CacheRules, Control
 
 _TEMPLATE_FIX = "Use a template that leaves the history as it was rendered, or send no part that it takes out later."
 _STATE_CAUSES = ("expired", "lookback", "no_breakpoint", "too_short")
@@ -76,7 +77,7 @@ class Divergence:
 
     @property
     def is_break(self) -> bool:
-        """Whether something is lost."""
+        """Whether the prefix breaks, be it for less than one step of the cache."""
         return self.cause != NONE
 
     def as_json(self) -> dict[str, Any]:
@@ -132,6 +133,11 @@ class _Comparison:
     reuse: Reuse
     sums: TokenSums
 
+    @property
+    def lost_tokens(self) -> int:
+        """Input tokens that are read again and need not have been."""
+        return 0 if self.cause == NONE else max(0, self.reuse.possible - self.reuse.tokens)
+
 
 def compare(
     before: Prompt,
@@ -157,8 +163,14 @@ def compare(
         template: the chat template that renders both, where it is known: what it adds or rewrites counts, too.
 
     Raises:
-        InvalidRequest: if a body does not have the form of its dialect, or the template refuses it.
+        InvalidRequest: if the two are of different dialects, a body does not have the form of its dialect, or the
+            template refuses it.
     """
+    if before.dialect is not after.dialect:
+        raise InvalidRequest(
+            f"One request is {before.dialect}, the other {after.dialect}.",
+            hint="Compare requests of one form, or name it with --dialect.",
+        )
     if template is not None and (blamed := template_break(before, after, template, gap_seconds=gap_seconds)):
         return _by_template(blamed, counter or counter_for(before.model))
     rules = rules or target_rules(before)
@@ -174,7 +186,10 @@ def compare(
         # What a break in the text costs is told for an entry that is still there.
         alive = gap_seconds if found.cause in _STATE_CAUSES else 0.0
         mended = _compared(*mending.prompts, rules, remembering, alive)
-        gain = max(0, mended.reuse.tokens - found.reuse.tokens)
+        # No more than what was lost: a request that sends more, such as history again, also has more to read.
+        gain = max(0, min(found.lost_tokens, mended.reuse.tokens - found.reuse.tokens))
+        if mended.cause not in (NONE, found.cause):
+            note = f"With the fix another break comes to light: {mended.cause}{_at(mended.path)}."
         if alive != gap_seconds and _compared(*mending.prompts, rules, remembering, gap_seconds).cause == "expired":
             note = f"After a pause of {gap_seconds:,.0f} seconds the entry may have expired as well."
     described = _described(before, after, found, mending, rules, counter)
@@ -206,7 +221,7 @@ def _by_template(blamed: TemplateBreak, counter: TokenCounter) -> Divergence:
 def _compared(
     before: Prompt, after: Prompt, rules: CacheRules | None, counter: TokenCounter, gap_seconds: float
 ) -> _Comparison:
-    difference = first_difference(before, after)
+    difference = _of_marked_blocks(first_difference(before, after), before, after, rules)
     change = setting_change(before, after, rules)
     if change and difference and difference.cause != NONE and _comes_first(before, difference, change.section):
         change = None
@@ -227,6 +242,17 @@ def _compared(
     if difference and difference.cause != NONE:
         return _Comparison(difference.cause, difference.path, difference, None, result, new)
     return _Comparison(result.cause, None, difference, None, result, new)
+
+
+def _of_marked_blocks(
+    difference: Difference | None, before: Prompt, after: Prompt, rules: CacheRules | None
+) -> Difference | None:
+    """The difference, as a cache sees it whose entries end at marked blocks: a block that went on is another one."""
+    if difference is None or difference.cause != NONE or rules is None or rules.control is not Control.EXPLICIT:
+        return difference
+    first, second = before.segments[difference.index], after.segments[difference.index]
+    has_gone_on = 0 < difference.characters == len(first.text) and first.marker is not None
+    return replace(difference, cause="text_edit", path=second.path) if has_gone_on else difference
 
 
 def _comes_first(before: Prompt, difference: Difference, section: Section) -> bool:
@@ -263,7 +289,6 @@ def _described(
         if difference.characters:
             token += counter.count(header_of(second)) + divergence_token(counter, first.text, second.text)
         excerpts = _excerpt(old_view.text, char), _excerpt(view.text, char)
-    lost = found.reuse.possible - found.reuse.tokens if found.cause != NONE else 0
     return Divergence(
         cause=found.cause,
         path=found.path,
@@ -272,7 +297,7 @@ def _described(
         token=token,
         tokens_are_exact=counter.is_exact,
         counter=counter.name,
-        lost_tokens=max(0, lost),
+        lost_tokens=found.lost_tokens,
         hit_tokens=found.reuse.tokens,
         before=excerpts[0],
         after=excerpts[1],
@@ -282,6 +307,10 @@ def _described(
         target=f"{rules.provider}, {rules.family}" if rules else "an exact prefix cache",
         mended=mending.prompts,
     )
+
+
+def _at(path: Path | None) -> str:
+    return "" if path is None else f" at {path}"
 
 
 def _excerpt(text: str, position: int) -> str:

@@ -14,7 +14,8 @@ from prefold.prompts.prompt import Section, Segment, Stability
 from prefold.prompts.sequences import common_length
 
 _SHARED_REST = 128  # bytes behind a difference in the newest message that are worth having kept
-_SHARED_BY_A_VALUE = 32  # the same behind a value of which it is known that it should stand elsewhere
+_SHARED_BY_A_VALUE = 48  # the same behind a value of which it is known that it should stand elsewhere
+_VALUES = ("clock", "identifier")
 _VAGUE = ("text_edit", "truncation", "block_order")
 _MOST_SUMMARIES = 3  # messages that a summary takes
 _SHORTEST_REMINDER = 16  # characters
@@ -147,11 +148,17 @@ def _is_new_question(old: Sequence[Segment], new: Sequence[Segment], index: int)
         return False
     if second.stability is Stability.REQUEST and first.stability is Stability.REQUEST:
         texts = (first.text, second.text)
-        if not first.role:  # one text for everything: its last paragraph is the question
-            texts = split_question(first.text)[0], split_question(second.text)[0]
+        cause, _ = within_segment(first, second)
+        if not first.role and cause in _VALUES:  # one text for everything: its last paragraph is the question
+            texts = _without_question(first.text), _without_question(second.text)
         rest = shared_rest(*texts, common_length(first.text, second.text))
-        return rest < (_SHARED_REST if within_segment(first, second)[0] in _VAGUE else _SHARED_BY_A_VALUE)
+        return rest < (_SHARED_REST if cause in _VAGUE else _SHARED_BY_A_VALUE)
     return not are_alike(first.text, second.text) and masked(first.text) != masked(second.text)
+
+
+def _without_question(text: str) -> str:
+    head, question = split_question(text)
+    return head if 4 * len(question) <= len(text) else text
 
 
 def _moved(old: Sequence[Segment], new: Sequence[Segment], index: int) -> tuple[str, Path] | None:

@@ -13,7 +13,7 @@ from prefold.prompts.divergence.differences import Difference
 from prefold.prompts.prompt import Dialect, Prompt, Section, Segment
 from prefold.prompts.tokens import TokenCounter
 from prefold.prompts.view import header_of
-from prefold.providers.rules import CacheRules, Control, rules_for
+from prefold.providers.rules import CacheRules, Control, rules_for, rules_of
 
 _LONG_RETENTION = 86_400  # seconds, of OpenAI's prompt_cache_retention "24h"
 # Where a model is not known, a dialect that is one provider's tells whose rules hold.
@@ -49,9 +49,11 @@ def target_rules(prompt: Prompt, provider: str | None = None) -> CacheRules | No
     """
     found = rules_for(prompt.model, provider, control=_control(prompt)) if prompt.model else None
     found = found or (rules_for(prompt.model, provider) if prompt.model else None)
-    if found is None and prompt.dialect in _USUAL_MODELS and provider is None:
-        found = rules_for(*_USUAL_MODELS[prompt.dialect])
-    return found
+    if found is not None:
+        return found
+    if provider is not None:  # a model that it does not list
+        return rules_of(provider)
+    return rules_for(*_USUAL_MODELS[prompt.dialect]) if prompt.dialect in _USUAL_MODELS else None
 
 
 def _control(prompt: Prompt) -> Control | None:

@@ -43,12 +43,14 @@ _DEFAULTS: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "modelId": (),
         "tool_choice": ("auto", {"type": "auto"}),
         "thinking": ({"type": "disabled"},),
-        "reasoning": (),
+        "reasoning.effort": (),
         "reasoning_effort": (),
         "effort": (),
-        "output_config": (),
+        "output_config.effort": (),
+        "output_config.format": (),
         "output_format": (),
         "speed": ("standard",),
+        "mcp_servers": ([],),
         "response_format": ({"type": "text"},),
         "text": ({"format": {"type": "text"}},),
         "verbosity": (),
@@ -78,7 +80,8 @@ _NESTED_RULES = ("effort", "format", "verbosity")  # of `output_config.effort` a
 
 def setting_change(before: Prompt, after: Prompt, rules: CacheRules | None) -> SettingChange | None:
     """The setting that takes the longest part of the prefix with it; None where none does."""
-    changes = [change for name in _DEFAULTS if (change := _change(name, before, after, rules))]
+    names = dict.fromkeys((*_DEFAULTS, *(rules.invalidation if rules is not None else ())))
+    changes = [change for name in names if (change := _change(name, before, after, rules))]
     return min(changes, key=lambda change: list(Section).index(change.section), default=None)
 
 
@@ -103,7 +106,7 @@ def _found(path: Path, body: Any) -> Any:
 
 
 def _meaning(name: str, value: Any) -> str:
-    if value in (None, *_DEFAULTS[name]):
+    if value in (None, *_DEFAULTS.get(name, ())):
         return ""
     return json.dumps(value, sort_keys=True)
 
