@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prefold.errors import InvalidRequest
 from prefold.prompts.causes import CAUSES
 from prefold.prompts.divergence.compare import Divergence, compare
+from prefold.prompts.divergence.reuse import target_rules
 from prefold.prompts.prompt import Prompt
 from prefold.prompts.tokens import Estimate, counter_for
 from prefold.prompts.view import view_of
@@ -360,3 +362,217 @@ def test_an_estimate_says_that_it_is_one() -> None:
     assert not divergence.tokens_are_exact
     assert isinstance(counter_for("claude-sonnet-4-5"), Estimate)
     assert "estimate" in divergence.counter
+
+
+# --- what a fix may do to a request
+
+
+def systems(text: str, *turns: str, model: str = "gpt-5.2") -> dict[str, Any]:
+    body = chat(*turns, model=model)
+    return {**body, "messages": [{"role": "system", "content": text}, *body["messages"]]}
+
+
+def mended(before: Any, after: Any, dialect: str | None = None) -> tuple[Any, Any]:
+    found = compared(before, after, dialect)
+    assert found.mended is not None
+    again = compare(*found.mended)
+    assert again.cause != found.cause
+    return found.mended[0].value, found.mended[1].value
+
+
+def test_only_the_sentence_with_the_date_moves() -> None:
+    one, other = (systems(f"You are a helpful assistant. Today is 2026-11-0{n}.", LONG) for n in (3, 4))
+    before, after = mended(one, other)
+    assert "You are a helpful assistant." == before["messages"][0]["content"].strip()
+    assert f"{LONG}\n\nToday is 2026-11-03." == before["messages"][1]["content"]
+    assert f"{LONG}\n\nToday is 2026-11-04." == after["messages"][1]["content"]
+
+
+def test_a_system_message_that_is_only_the_date_goes() -> None:
+    one, other = (systems(f"Now: 10:1{n}", LONG) for n in (5, 6))
+    before, _ = mended(one, other)
+    assert [("user", f"{LONG}\n\nNow: 10:15")] == [(m["role"], m["content"]) for m in before["messages"]]
+
+
+def test_what_was_put_behind_a_question_stays_in_the_history() -> None:
+    one, other = systems(f"Now: 10:15\n{LONG}", "Hi."), systems(f"Now: 10:16\n{LONG}", "Hi.", "Yes?", "Bees?")
+    before, after = mended(one, other)
+    texts = ["Hi.\n\nNow: 10:15", "Yes?", "Bees?\n\nNow: 10:16"]
+    assert texts == [message["content"] for message in after["messages"][1:]]
+    assert before["messages"][1] == after["messages"][1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [{"role": "system", "content": "CLOCK"}]},
+        {"systemInstruction": {"parts": [{"text": "CLOCK"}]}, "contents": []},
+    ],
+)
+def test_nothing_is_moved_where_nothing_would_be_left(body: Any) -> None:
+    before, after = (json.loads(json.dumps(body).replace("CLOCK", f"Now: 10:1{n}")) for n in (5, 6))
+    found = compared(before, after)
+    assert "clock" == found.cause
+    for prompt in found.mended or ():
+        assert all(segment.text for segment in prompt.segments)
+
+
+def test_a_tools_result_is_not_written_into() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    result = {"role": "tool", "tool_call_id": "c", "content": '{"a": 1}'}
+
+    def body(clock: str, *more: dict[str, Any]) -> dict[str, Any]:
+        request = systems(f"Now: {clock}\n{LONG}", "Hi.")
+        request["messages"] += [{"role": "assistant", "content": None, "tool_calls": [call]}, result, *more]
+        return request
+
+    before, after = mended(
+        body("10:15"), body("10:16", {"role": "assistant", "content": "1."}, {"role": "user", "content": "And?"})
+    )
+    assert result in before["messages"]
+    assert result in after["messages"]
+    assert {"role": "user", "content": "Now: 10:15"} == before["messages"][-1]
+    assert before["messages"] == after["messages"][: len(before["messages"])]
+
+
+def test_equal_turns_are_not_mistaken_for_one_another() -> None:
+    turns = ["Change my flight.", "Shall I?", "yes"]
+    one = systems(f"Be kind. {LONG}", *turns)
+    other = systems(f"Be brief. {LONG}", *turns, "Done. Also book a hotel?", "yes")
+    _, after = mended(one, other)
+    assert [*turns, "Done. Also book a hotel?", "yes"] == [m["content"] for m in after["messages"][1:]]
+
+
+def test_no_more_markers_than_the_provider_takes() -> None:
+    def body(count: int) -> dict[str, Any]:
+        blocks = [{"type": "text", "text": f"{i} {LONG}", "cache_control": SHORT_LIVED} for i in range(4)]
+        blocks[0]["text"] = str(count)
+        return {"model": "claude-sonnet-4-5", "system": LONG, "messages": [{"role": "user", "content": blocks}]}
+
+    _, after = mended(body(1), body(2))
+    markers = [segment.marker for segment in Prompt.of(after).segments if segment.marker]
+    assert 4 == len(markers)
+    assert Prompt.of(after).segments[0].marker  # the system prompt's is among them
+
+
+def test_the_newest_marker_is_kept_when_history_is_restored() -> None:
+    one, other = (marked("Hi.", markers={0: SHORT_LIVED}, system=f"Be {how}. {LONG}") for how in ("kind", "brief"))
+    _, after = mended(one, other)
+    assert SHORT_LIVED == after["messages"][0]["content"][0]["cache_control"]
+
+
+def test_json_that_is_nested_deep_is_read_as_text() -> None:
+    deep = '{"a":' * 700 + "1" + "}" * 700
+    found_cause = compared(systems(deep, "Hi."), systems(deep.replace("1", "2"), "Hi.")).cause
+    assert "text_edit" == found_cause
+
+
+# --- wrong answers that were given once
+
+
+def test_a_marked_block_that_goes_on_is_another_block() -> None:
+    before = marked(LONG, markers={0: SHORT_LIVED}, system=LONG)
+    after = marked(LONG + "\n\nHello?", markers={0: SHORT_LIVED}, system=LONG)
+    assert ("text_edit", "messages[0].content[0]") == found(compared(before, after))
+    assert "none" == compared(chat(LONG), chat(LONG + "\n\nHello?")).cause  # caches without markers keep the front
+
+
+def test_a_message_about_a_summary_is_no_summary() -> None:
+    turns = ["Here's a summary of my booking so far. Today is 2026-11-03. Please check it.", "Fine.", "Thanks."]
+    changed = [turns[0].replace("11-03", "11-04"), *turns[1:], "Welcome.", "Bye."]
+    assert ("clock", "messages[1]") == found(compared(systems(LONG, *turns), systems(LONG, *changed)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "cause"),
+    [
+        ('{"price": 2.5, "n": 1}', '{"price": 2.50, "n": 1}', "number_format"),
+        ('{"price": 1000.0, "n": 1}', '{"price": 1e3, "n": 1}', "number_format"),
+        ('{"state": "\\u72b6"}', '{"state": "状"}', "whitespace"),
+        ('{"a": [1, 2]}', '{"a":[1,2]}', "whitespace"),
+    ],
+)
+def test_one_value_written_in_two_ways(old: str, new: str, cause: str) -> None:
+    assert cause == compared(chat(LONG, old, "Go on."), chat(LONG, new, "Go on.", "Yes.", "And?")).cause
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("It was loaded in Halle, and it should move on within two days.", "It was loaded in Halle, under way."),
+        ("You are a helpful agent of Northwind who answers in English.", "You are a helpful agent of Eastwood."),
+    ],
+)
+def test_other_words_are_no_truncation(old: str, new: str) -> None:
+    assert "text_edit" == compared(systems(old + "\n" + LONG, "Hi."), systems(new + "\n" + LONG, "Hi.")).cause
+    assert "text_edit" == compared(systems(old, LONG), systems(new, LONG)).cause
+
+
+def test_a_default_system_turn_in_a_conversation_that_goes_on() -> None:
+    turn = f"<|im_start|>user\n{LONG}<|im_end|>\n<|im_start|>assistant\n"
+    system = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+    after = f"{system}{turn}Yes.<|im_end|>\n<|im_start|>user\nAnd?<|im_end|>\n<|im_start|>assistant\n"
+    assert ("template_default", "prompt") == found(compared({"prompt": turn}, {"prompt": after}))
+
+
+@pytest.mark.parametrize("names", [("User", "Assistant"), ("用户", "助手")])
+def test_a_history_in_one_text(names: tuple[str, str]) -> None:
+    def prompt(turns: list[str]) -> dict[str, str]:
+        lines = [f"{names[i % 2]}: {text}" for i, text in enumerate(turns)]
+        return {"prompt": "\n".join([LONG, *lines, f"{names[1]}:"])}
+
+    turns = [f"{LONG[:200]} Turn {number}, {number * 37 % 91}." for number in range(9)]
+    assert ("truncation", "prompt") == found(compared(prompt(turns), prompt([*turns[2:], "Well.", "So?"])))
+    summary = ["Summary of the conversation so far: bees.", *turns[5:], "Well.", "So?"]
+    assert ("summary", "prompt") == found(compared(prompt(turns), prompt(summary)))
+    assert "none" == compared(prompt(turns), {"prompt": prompt(turns)["prompt"] + " Yes.\nUser: And?"}).cause
+
+
+@pytest.mark.parametrize("dialect", ["openai", "gemini", "bedrock"])
+def test_cleared_results_in_every_dialect(dialect: str) -> None:
+    stub = "[Old tool result content cleared]"
+
+    def body(result: str, *more: str) -> dict[str, Any]:
+        request = written(conversation("en"), dialect)
+        if dialect == "openai":
+            request["messages"].append({"role": "tool", "tool_call_id": "c", "content": result})
+            request["messages"] += [{"role": "user", "content": text} for text in more]
+        elif dialect == "gemini":
+            part = {"functionResponse": {"name": "f", "response": {"result": result}}}
+            request["contents"] += [{"role": "user", "parts": [part]}]
+            request["contents"] += [{"role": "model", "parts": [{"text": text}]} for text in more]
+        else:
+            block = {"toolResult": {"toolUseId": "c", "content": [{"text": result}]}}
+            request["messages"] += [{"role": "user", "content": [block]}]
+            request["messages"] += [{"role": "assistant", "content": [{"text": text}]} for text in more]
+        return request
+
+    assert "truncation" == compared(body(LONG), body(stub, "Fine."), dialect).cause
+
+
+def test_a_provider_that_does_not_list_the_model_has_rules_all_the_same() -> None:
+    rules = target_rules(Prompt.of(marked(LONG, markers={})), "deepseek")
+    assert rules is not None
+    assert "deepseek" == rules.provider
+
+
+def test_requests_of_two_forms_are_not_compared() -> None:
+    with pytest.raises(InvalidRequest, match="One request is openai, the other completion"):
+        compared(chat(LONG), {"prompt": LONG})
+
+
+def test_settings_that_only_the_rules_know() -> None:
+    before, after = chat(LONG, model="gpt-5.6"), chat(LONG, model="gpt-5.6", service_tier="flex")
+    assert ("parameter", "service_tier") == found(compared(before, after))
+
+
+def test_many_equal_messages_with_one_edited() -> None:
+    before, after = chat(*["ok"] * 4001), chat(*["ok"] * 4001)
+    after["messages"][7]["content"] = "no"
+    assert ("text_edit", "messages[7]") == found(compared(before, after))
+
+
+def test_a_second_break_is_named() -> None:
+    before = systems(f"Be kind. {LONG}", "Hi.")
+    after = {**systems(f"Be brief. {LONG}", "Hi."), "model": "gpt-5.3"}
+    assert "text_edit at messages[0]" in compared(before, after).note

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from prefold.prompts.causes import NONE
 from prefold.prompts.divergence.text_difference import are_alike, masked, shared_rest
@@ -62,15 +63,16 @@ def history_cause(old: Sequence[Segment], new: Sequence[Segment], index: int) ->
 
 
 def turns_of(text: str, path: Path) -> list[Segment]:
-    """A prompt that is one text as what it opens with, and the turns that it spells out."""
+    """A prompt that is one text as its opening and the turns that it spells out, but for the one to be written."""
     found = list(_SPEAKER.finditer(text))
     starts = [turn.start() for turn in found]
-    newest = len(found) - 2  # the last turn is the one to be written
     segments = [Segment(path, Section.SYSTEM, "system", "", text[: starts[0]] if starts else text)]
-    for number, (turn, end) in enumerate(zip(found, [*starts[1:], len(text)], strict=False)):
+    for turn, end in zip(found, [*starts[1:], len(text)], strict=False):
         words = text[turn.start() : end].rstrip()
-        stability = Stability.REQUEST if number >= newest else Stability.SESSION
-        segments.append(Segment(path, Section.MESSAGES, turn.group(), words, words, stability=stability))
+        if words != turn.group() or end < len(text):
+            segments.append(Segment(path, Section.MESSAGES, turn.group(), words, words, stability=Stability.SESSION))
+    if len(segments) > 1:
+        segments[-1] = replace(segments[-1], stability=Stability.REQUEST)
     return segments
 
 
