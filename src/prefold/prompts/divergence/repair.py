@@ -18,7 +18,7 @@ from prefold.prompts.dialects import MARKERS, SYSTEM_ROLES, tool_name
 from prefold.prompts.divergence.differences import Difference
 from prefold.prompts.divergence.reuse import Reuse
 from prefold.prompts.divergence.settings import SettingChange
-from prefold.prompts.divergence.text_difference import volatile_at
+from prefold.prompts.divergence.text_difference import changing_value
 from prefold.prompts.edits import message_field, with_text_behind, without_element
 from prefold.prompts.ordering.opening import split_question
 from prefold.prompts.paths import Path
@@ -153,7 +153,7 @@ def _moved_out(before: Prompt, after: Prompt, difference: Difference) -> tuple[P
     moved: tuple[list[str], list[str]] = ([], [])
     for _ in range(_MOST_VALUES):
         position = common_length(*texts)
-        if texts[0] == texts[1] or not any(volatile_at(text, position) for text in texts):
+        if texts[0] == texts[1] or changing_value(*texts, position) is None:
             break
         cuts = [_unit_at(text, position) for text in texts]
         for units, text, (start, end) in zip(moved, texts, cuts, strict=True):

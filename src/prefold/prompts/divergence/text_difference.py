@@ -20,6 +20,14 @@ _WINDOW = 32  # characters of a sample that is looked for in the other text
 _SAMPLES = 24
 _CLOCK = (Kind.DATE, Kind.TIME, Kind.EPOCH)
 _NUMBER = re.compile(r"[-+]?(?:(?:\d{1,3}(?:[,_]\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
+_LONGEST_WORD = 24  # characters of a time in words
+_TIME_IN_WORDS = re.compile(
+    r"\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|january|february|march|april|june|july|august|september|october"
+    r"|november|december)\b"
+    r"|(?:上午|下午|凌晨|中午|早上|晚上|傍晚)?[零〇一二三四五六七八九十两]{1,3}[点时](?:[零〇一二三四五六七八九十]{1,3}分|半|整)?"
+    r"|(?:星期|周|礼拜)[一二三四五六日天]",
+    re.IGNORECASE,
+)
 _WORD = re.compile(r"[0-9A-Za-z]+")
 _WORD_BEFORE = re.compile(r"[0-9A-Za-z]*\Z")
 _SHORTEST_CODE = 6  # characters of a word that is taken for an id
@@ -68,16 +76,23 @@ def text_cause(before: str, after: str) -> str:
     for cause, applies in checks:
         if applies(before, after, position):
             return cause
-    if cause_of_values := _volatile_cause(before, after, position):
-        return cause_of_values
-    if _is_another_code(before, after, position):
-        return "identifier"
+    if changing := changing_value(before, after, position):
+        return changing
     if _is_reordered(before, after):
         return "block_order"
     return "truncation" if _is_shortened(before, after, position) else "text_edit"
 
 
-def volatile_at(text: str, position: int) -> Volatile | None:
+def changing_value(before: str, after: str, position: int) -> str | None:
+    """What stands at the place where two texts part, if it is a value that changes by nature: `clock`, `identifier`."""
+    if cause := _volatile_cause(before, after, position):
+        return cause
+    if _is_in_words(before, after, position):
+        return "clock"
+    return "identifier" if _is_another_code(before, after, position) else None
+
+
+def _volatile_at(text: str, position: int) -> Volatile | None:
     """The value at a place in a text, covering or touching it, if it is one that changes from request to request."""
     start = max(0, position - _NEIGHBOURHOOD)
     window = text[start : position + _NEIGHBOURHOOD]
@@ -120,7 +135,7 @@ def shared_rest(before: str, after: str, position: int) -> int:
 
 
 def _volatile_cause(before: str, after: str, position: int) -> str | None:
-    first, second = volatile_at(before, position), volatile_at(after, position)
+    first, second = _volatile_at(before, position), _volatile_at(after, position)
     found = first or second
     if found is None:
         return None
@@ -132,6 +147,18 @@ def _volatile_cause(before: str, after: str, position: int) -> str | None:
         if not other.startswith(text[span.end : span.end + _RESYNC].strip(), _next_visible(other, span.start)):
             return None
     return "clock" if found.kind in _CLOCK else "identifier"
+
+
+def _is_in_words(before: str, after: str, position: int) -> bool:
+    """Whether a weekday, a month or a time in words stands at the place in both."""
+    start = max(0, position - _LONGEST_WORD)
+    return all(
+        any(
+            found.start() <= position - start <= found.end()
+            for found in _TIME_IN_WORDS.finditer(text[start : position + _LONGEST_WORD])
+        )
+        for text in (before, after)
+    )
 
 
 def _is_another_code(before: str, after: str, position: int) -> bool:
