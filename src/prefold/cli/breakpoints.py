@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from prefold.cli.outputs import write_file
 from prefold.cli.session import console
 
 if TYPE_CHECKING:
@@ -128,12 +129,7 @@ def _target(body: str, *, write: bool, output: Path | None, is_printed_twice: bo
 
 
 def _save(target: Path, content: bytes) -> None:
-    from prefold.errors import UsageError
-
-    try:
-        target.write_bytes(content)
-    except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}.", hint="Give another file.") from None
+    write_file(target, content)
     click.echo(f"Wrote {target}.", err=True)
 
 

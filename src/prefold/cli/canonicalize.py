@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prefold.cli.exit_codes import ExitCode
+from prefold.cli.outputs import write_file
 from prefold.cli.session import console
 
 if TYPE_CHECKING:
@@ -92,7 +90,7 @@ def canonicalize(
     )
     result = _transformed(content, transform, dialect, is_lines=_holds_lines(body, content))
     if write and result.content != content:
-        _replace(Path(body), result.content)
+        write_file(Path(body), result.content)
     if as_json:
         _print_json(result, prints_body=not (write or check))
     else:
@@ -162,25 +160,6 @@ def _transformed(
         written.append(found.prompt.render() + line[len(request) :])
         changes += (_Located(number if is_lines else None, change) for change in found.changes)
     return _Result(b"\n".join(written), tuple(changes))
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Put a file's new content in its place at once, so that nobody ever reads half of it; it keeps its mode."""
-    from prefold.errors import UsageError
-
-    target = path.resolve()  # a link stays a link
-    try:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            shutil.copymode(target, name)
-            Path(name).replace(target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}.", hint="Check its folder's rights.") from None
 
 
 def _print_json(result: _Result, *, prints_body: bool) -> None:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 from prefold.cli.exit_codes import ExitCode
+from prefold.cli.outputs import write_file
 from prefold.cli.session import console
 
 if TYPE_CHECKING:
     from prefold.lint.baseline import Baseline
     from prefold.lint.fixes import Fixed
-    from prefold.lint.run import File, Linted, Skipped
+    from prefold.lint.run import Linted, Skipped
     from prefold.prompts.prompt import Dialect
 
 _FORMATS = ("full", "concise", "json", "github", "sarif")
@@ -204,7 +205,7 @@ def _write_fixes(run: Iterable[Linted]) -> int:
     for linted in run:
         new = _fixed(linted)
         if new.count and linted.file.name != "-":
-            _replace(linted.file, new.text)
+            write_file(Path(linted.file.name), new.text.encode("utf-8-sig" if linted.file.has_mark else "utf-8"))
             mended += new.count
     click.echo(f"Mended {_count(mended, 'finding')}.", err=True)
     return mended
@@ -215,26 +216,6 @@ def _fixed(linted: Linted) -> Fixed:
     from prefold.lint.run import Form
 
     return fixed(linted.file.text, linted.findings, is_python=linted.file.form is Form.SOURCE)
-
-
-def _replace(file: File, text: str) -> None:
-    """Write a file anew, whole or not at all."""
-    import shutil
-    import tempfile
-
-    from prefold.errors import UsageError
-
-    path = Path(file.name).resolve()
-    content = text.encode("utf-8-sig" if file.has_mark else "utf-8")
-    try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".prefold-") as folder:
-            new = Path(folder, path.name)
-            new.write_bytes(content)
-            shutil.copymode(path, new)
-            new.replace(path)
-    except OSError as error:
-        hint = "Check the file and its permissions."
-        raise UsageError(f"{file.name} cannot be written: {error.strerror}.", hint=hint) from None
 
 
 def _print_summary(run: Sequence[Linted], skipped: Sequence[Skipped]) -> None:
