@@ -7,13 +7,13 @@ cache; whichever comes first is the cause. Then the cause is mended in a copy an
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from prefold.errors import InvalidRequest
 from prefold.prompts.causes import CAUSES, NONE
 from prefold.prompts.divergence.differences import Difference, first_difference
-from prefold.prompts.divergence.repair import Repair, repair
+from prefold.prompts.divergence.repair import repair
 from prefold.prompts.divergence.reuse import Reuse, TokenSums, reuse, target_rules
 from prefold.prompts.divergence.settings import SettingChange, setting_change
 from prefold.prompts.paths import Path
@@ -82,24 +82,8 @@ class Divergence:
 
     def as_json(self) -> dict[str, Any]:
         """The form that `prefold diff --json` prints, without the mended requests."""
-        return {
-            "cause": self.cause,
-            "path": None if self.path is None else str(self.path),
-            "char": self.char,
-            "offset": self.offset,
-            "token": self.token,
-            "tokens_are_exact": self.tokens_are_exact,
-            "counter": self.counter,
-            "lost_tokens": self.lost_tokens,
-            "hit_tokens": self.hit_tokens,
-            "before": self.before,
-            "after": self.after,
-            "fix": self.fix,
-            "gain_tokens": self.gain_tokens,
-            "explanation": self.explanation,
-            "target": self.target,
-            "note": self.note,
-        }
+        shown = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "mended"}
+        return {**shown, "path": None if self.path is None else str(self.path)}
 
 
 class _Remembering:
@@ -158,8 +142,6 @@ def compare(
         counter: what counts tokens; by the earlier request's model if not given.
         gap_seconds: time from the start of the earlier to the start of the later request.
         observed_tokens: input tokens that usage reported as read from the cache, where it is known.
-
-
         template: the chat template that renders both, where it is known: what it adds or rewrites counts, too.
 
     Raises:
@@ -192,8 +174,26 @@ def compare(
             note = f"With the fix another break comes to light: {mended.cause}{_at(mended.path)}."
         if alive != gap_seconds and _compared(*mending.prompts, rules, remembering, gap_seconds).cause == "expired":
             note = f"After a pause of {gap_seconds:,.0f} seconds the entry may have expired as well."
-    described = _described(before, after, found, mending, rules, counter)
-    return replace(described, gain_tokens=gain, note=note)
+    place = _place_of(before, after, found, counter)
+    return Divergence(
+        cause=found.cause,
+        path=found.path,
+        char=place.char,
+        offset=place.offset,
+        token=place.token,
+        tokens_are_exact=counter.is_exact,
+        counter=counter.name,
+        lost_tokens=found.lost_tokens,
+        hit_tokens=found.reuse.tokens,
+        before=place.before,
+        after=place.after,
+        fix=mending.description,
+        gain_tokens=gain,
+        explanation=CAUSES[found.cause].summary,
+        target=f"{rules.provider}, {rules.family}" if rules else "an exact prefix cache",
+        note=note,
+        mended=mending.prompts,
+    )
 
 
 def _by_template(blamed: TemplateBreak, counter: TokenCounter) -> Divergence:
@@ -262,51 +262,34 @@ def _comes_first(before: Prompt, difference: Difference, section: Section) -> bo
     return order.index(segments[difference.index].section) < order.index(section)
 
 
-def _described(
-    before: Prompt,
-    after: Prompt,
-    found: _Comparison,
-    mending: Repair,
-    rules: CacheRules | None,
-    counter: TokenCounter,
-) -> Divergence:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a break is, with what stands there in both requests."""
+
+    char: int | None = None
+    offset: int | None = None
+    token: int | None = None
+    before: str = ""
+    after: str = ""
+
+
+def _place_of(before: Prompt, after: Prompt, found: _Comparison, counter: TokenCounter) -> _Place:
     difference, change = found.difference, found.change
-    char = offset = token = None
-    excerpts = ("", "")
     if change is not None:
-        excerpts = (_shown(change.before), _shown(change.after))
-        views = view_of(after)
         index = next((i for i, s in enumerate(after.segments) if s.section is change.section), len(after.segments))
-        char = views.pieces[index].start if index < len(views.pieces) else len(views.text)
-        token = found.sums.until[index]
-    elif difference is not None and found.cause != NONE:
-        first, second = before.segments[difference.index], after.segments[difference.index]
-        old_view, view = view_of(before), view_of(after)
-        start = view.pieces[difference.index].start
-        char = start + common_length(old_view.text[start:], view.text[start:])
-        offset = difference.characters
-        token = found.sums.at(difference.index, 0)
-        if difference.characters:
-            token += counter.count(header_of(second)) + divergence_token(counter, first.text, second.text)
-        excerpts = _excerpt(old_view.text, char), _excerpt(view.text, char)
-    return Divergence(
-        cause=found.cause,
-        path=found.path,
-        char=char,
-        offset=offset,
-        token=token,
-        tokens_are_exact=counter.is_exact,
-        counter=counter.name,
-        lost_tokens=found.lost_tokens,
-        hit_tokens=found.reuse.tokens,
-        before=excerpts[0],
-        after=excerpts[1],
-        fix=mending.description,
-        gain_tokens=0,
-        explanation=CAUSES[found.cause].summary,
-        target=f"{rules.provider}, {rules.family}" if rules else "an exact prefix cache",
-        mended=mending.prompts,
-    )
+        view = view_of(after)
+        char = view.pieces[index].start if index < len(view.pieces) else len(view.text)
+        return _Place(char, None, found.sums.until[index], _shown(change.before), _shown(change.after))
+    if difference is None or found.cause == NONE:
+        return _Place()
+    first, second = before.segments[difference.index], after.segments[difference.index]
+    old_view, view = view_of(before), view_of(after)
+    start = view.pieces[difference.index].start
+    char = start + common_length(old_view.text[start:], view.text[start:])
+    token = found.sums.until[difference.index]
+    if difference.characters:
+        token += counter.count(header_of(second)) + divergence_token(counter, first.text, second.text)
+    return _Place(char, difference.characters, token, _excerpt(old_view.text, char), _excerpt(view.text, char))
 
 
 def _at(path: Path | None) -> str:
