@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefold.errors import InvalidRequest
+from prefold.prompts.dialects import tool_name
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Dialect, Prompt, Section, Segment, Stability
 from prefold.prompts.view import view_of
@@ -325,3 +326,20 @@ def test_the_message_of_a_segment() -> None:
     assert Path.of("messages", 1) == next(s for s in prompt.segments if str(s.path) == "messages[1].content[0]").message
     assert prompt.segments[0].message is None
     assert Segment(Path.of("prompt"), Section.MESSAGES, "", "a", "a").message is None
+
+
+@pytest.mark.parametrize(
+    ("tool", "name"),
+    [
+        ({"name": "a", "input_schema": {}}, "a"),
+        ({"type": "function", "function": {"name": "a"}}, "a"),
+        ({"toolSpec": {"name": "a"}}, "a"),
+        ({"functionDeclarations": [{"name": "a"}, {"name": "b"}]}, "a"),
+        ({"type": "web_search", "cache_control": {}}, "web_search"),
+        ({"type": "mcp", "server_label": "shop"}, "mcp shop"),
+        ({"googleSearch": {}}, "googleSearch"),
+        ("a", "a"),
+    ],
+)
+def test_names_of_tools(tool: Any, name: str) -> None:
+    assert name == tool_name(tool)

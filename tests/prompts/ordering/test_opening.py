@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefold.prompts.ordering.opening import opening_units, split_question, tool_name
+from prefold.prompts.ordering.opening import opening_units, split_question
 from prefold.prompts.prompt import Prompt
 
 
@@ -55,15 +55,3 @@ def test_lines_and_sentences(system: str, expected: list[str]) -> None:
 )
 def test_the_question_is_the_last_paragraph(text: str, expected: tuple[str, str]) -> None:
     assert expected == split_question(text)
-
-
-def test_tools_are_named_in_every_dialect() -> None:
-    tools = [
-        {"tools": [{"name": "a", "input_schema": {}}], "system": "s", "messages": []},
-        {"tools": [{"type": "function", "function": {"name": "a"}}], "messages": [{"role": "user", "content": "x"}]},
-        {"toolConfig": {"tools": [{"toolSpec": {"name": "a"}}]}, "messages": []},
-        {"tools": [{"functionDeclarations": [{"name": "a"}]}], "contents": []},
-    ]
-    assert ["a"] * 4 == [tool_name(Prompt.of(value).segments[0]) for value in tools]
-    nameless = Prompt.of({"tools": [{"type": "web_search"}], "input": "x"}).segments[0]
-    assert '{"type":"web_search"}' == tool_name(nameless)
