@@ -56,7 +56,8 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "ttl"),
     [
-        (["--reads-per-hour", "30"], 300),
+        (["--reads-per-hour", "200"], 300),
+        (["--reads", "12", "--within", "1h"], 3600),
         (["--reads-per-hour", "5"], 3600),
         (["--reads", "1", "--within", "300"], 300),
         (["--reads", "2", "--within", "60m"], 3600),
@@ -128,6 +129,29 @@ def test_write_and_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert patched == Path(name).read_bytes()
 
 
+def test_a_line_of_a_log_is_planned_for_its_body(
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    body = Path(write()).read_text(encoding="utf-8")
+    records = [{"timestamp": 1, "body": {"messages": []}}, {"timestamp": 2, "body": json.loads(body)}]
+    Path("log.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    assert 0 == run(["breakpoints", "body.json", "--patched"])
+    expected = capsysbinary.readouterr().out
+    assert 0 == run(["breakpoints", "log.jsonl:2", "--patched"])
+    assert expected == capsysbinary.readouterr().out
+    assert 2 == run(["breakpoints", "log.jsonl:2", "--write"])
+
+
+def test_a_record_is_kept_around_its_body() -> None:
+    body = json.loads(Path(write()).read_text(encoding="utf-8"))
+    Path("record.json").write_text(json.dumps({"timestamp": 2, "body": body}), encoding="utf-8")
+    assert 0 == run(["breakpoints", "body.json", "--write"])
+    assert 0 == run(["breakpoints", "record.json", "--write"])
+    patched = json.loads(Path("body.json").read_text(encoding="utf-8"))
+    assert {"timestamp": 2, "body": patched} == json.loads(Path("record.json").read_text(encoding="utf-8"))
+    assert body != patched
+
+
 def test_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     content = Path(write()).read_bytes()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
@@ -150,7 +174,9 @@ def test_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
         (["-", "--write"], "- is no file to write to."),
         (["body.json", "--output", "no/such/folder.json"], "no/such/folder.json cannot be written"),
         (["nameless.json"], "The body names no model."),
-        (["broken.json"], "line 2"),
+        (["broken.json"], "line 2, column 1"),
+        (["object.json", "--dialect", "anthropic"], "messages is not a list of messages, but an object."),
+        (["number.json"], "messages[0] is not a message, but a number."),
         (["binary.json"], "not UTF-8"),
         (["empty.json"], "The body is empty."),
         (["list.json"], "The body is not a JSON object."),
@@ -160,6 +186,8 @@ def test_bad_input(capsys: pytest.CaptureFixture[str], arguments: list[str], mes
     write()
     Path("nameless.json").write_text('{"messages": [{"role": "user", "content": "hi"}]}', encoding="utf-8")
     Path("broken.json").write_text('{"messages": [\n}', encoding="utf-8")
+    write("object.json", messages={"role": "user"})
+    write("number.json", messages=[3])
     Path("binary.json").write_bytes(b"\xff\xfe\x00\x01")
     Path("empty.json").write_bytes(b"")
     Path("list.json").write_text("[1, 2]", encoding="utf-8")

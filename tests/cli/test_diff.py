@@ -119,7 +119,7 @@ def test_plain_texts(prefold, files: Path) -> None:
         (["x", "a.json"], '{"a":' * 100_000, "nested too deeply"),
         (["x", "a.json"], "[1]", "not a JSON object"),
         (["x", "a.json", "--dialect", "klingon"], "{}", "There is no dialect 'klingon'."),
-        (["x", "a.json"], '{"messages": 3}', "dialect is unknown"),
+        (["x", "a.json"], '{"messages": 3}', "messages is not a list of messages"),
         (["x"], "one\ntwo\nthree\n", "x has 3 lines, not two."),
         (["a.json:9", "b.json"], "", "a.json has 1 lines, not 9."),
         (["-", "-"], "", "Standard input can be one of the two only."),

@@ -5,8 +5,9 @@ from datetime import date
 import pytest
 
 from prefold.errors import UsageError
-from prefold.providers.rules import SECTIONS, Certainty, Control, all_rules, parse_provider, providers, rules_for
+from prefold.providers.rules import SECTIONS, CacheRules, Certainty, Control, parse_provider, providers, rules_for
 
+ALL_RULES: tuple[CacheRules, ...] = tuple(family for provider in providers() for family in provider.families)
 FILE = """
 schema = 1
 provider = "somebody"
@@ -58,6 +59,7 @@ models = ["small-*"]
         ("amazon.nova-pro-v1:0", "bedrock", 1024, "explicit"),
         ("gpt-4o-2024-08-06", "openai", 1024, "implicit"),
         ("GPT-4o", "openai", 1024, "implicit"),
+        ("chatgpt-4o-latest", "openai", 1024, "implicit"),
         ("ft:gpt-4o-2024-08-06:team::id", "openai", 1024, "implicit"),
         ("openai/gpt-5.2", "openai", 1024, "implicit"),
         ("gpt-5.6-sol", "openai", 1024, "breakpoint"),
@@ -90,6 +92,21 @@ def test_most_specific_pattern_wins() -> None:
         model: rules_for(model) for model in ("gpt-5.2", "gpt-5.2-pro", "kimi-k3.1-pro", "kimi-k3.1-pro-highspeed")
     }
     assert [0.1, 1.0, 0.1, 0.05] == [rules.read_multiplier for rules in family.values() if rules]
+
+
+@pytest.mark.parametrize(
+    ("model", "multiplier"), [("kimi-k2.5", 0.167), ("kimi-k2.6", 0.168), ("chatgpt-4o-latest", 1.0)]
+)
+def test_price_of_a_read(model: str, multiplier: float) -> None:
+    rules = rules_for(model)
+    assert rules is not None
+    assert multiplier == rules.read_multiplier
+
+
+def test_lookback_is_stated_only_where_it_is_documented() -> None:
+    of_bedrock = {rules.family: rules.lookback for rules in ALL_RULES if rules.provider == "bedrock"}
+    assert {"Amazon Nova"} == {family for family, lookback in of_bedrock.items() if lookback is None}
+    assert {None, 20} == set(of_bedrock.values())
 
 
 def test_provider_restricts() -> None:
@@ -129,7 +146,7 @@ def test_all_families_are_complete_and_consistent() -> None:
         "moonshot", "openai", "prefold", "qwen", "sglang", "together", "vllm", "volcengine", "xai", "zhipu",
     }  # fmt: skip
     assert wanted == {provider.name for provider in providers()}
-    for rules in all_rules():
+    for rules in ALL_RULES:
         assert date(2026, 1, 1) <= rules.seen, rules.family
         assert set(SECTIONS) == set(rules.sections), rules.family
         assert 0 <= rules.read_multiplier <= 1, rules.family
@@ -141,7 +158,7 @@ def test_all_families_are_complete_and_consistent() -> None:
 
 
 def test_no_two_families_claim_the_same_pattern() -> None:
-    claims = [(rules.provider, rules.control, pattern) for rules in all_rules() for pattern in rules.models]
+    claims = [(rules.provider, rules.control, pattern) for rules in ALL_RULES for pattern in rules.models]
     assert len(claims) == len(set(claims))
 
 

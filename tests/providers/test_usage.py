@@ -6,7 +6,7 @@ from google.genai.types import GenerateContentResponse
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types import CompletionUsage
-from openai.types.chat import ChatCompletion
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import ResponseUsage
 
 from prefold.providers.usage import StreamUsage, Usage, read_usage
@@ -242,6 +242,17 @@ def test_a_stream_that_counts_as_it_goes():
     assert Usage(86, 1920, output=3, is_reported=True) == stream.usage
 
 
+def test_a_stream_of_groq():
+    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    finished = [{"index": 0, "delta": {}, "finish_reason": "stop"}]
+    stream = StreamUsage()
+    stream.feed({**chunk, "choices": [], "x_groq": {"id": "req_1"}})
+    assert stream.usage is None
+    last = {**chunk, "choices": finished, "usage": None, "x_groq": {"id": "req_1", "usage": OPENAI}}
+    stream.feed(ChatCompletionChunk.model_validate(last))
+    assert CASES["OpenAI chat"][1] == stream.usage == read_usage(last)
+
+
 def test_rates():
     assert 0.25 == Usage(2, 1, 1, is_reported=True).hit_rate
     assert 0.0 == Usage(3, is_reported=True).hit_rate
@@ -299,7 +310,7 @@ json_values = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["usage", "choices", "timings", "prompt_tokens", "input_tokens", "prompt_tokens_details", "x"]
+                ["usage", "choices", "x_groq", "timings", "prompt_tokens", "input_tokens", "prompt_tokens_details", "x"]
             ),
             inner,
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prefold.cli.outputs import write_file
-from prefold.cli.session import console
+from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
     from prefold.prompts.breakpoints.plan import Plan, Traffic
@@ -42,14 +42,14 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: str | 
     "--turn-gap",
     metavar="TIME",
     callback=_seconds,
-    help="Time between two turns of the conversation, such as 40s or 10m.",
+    help="Average time between two turns of the conversation, such as 40s or 10m.",
 )
 @click.option(
     "--conversation/--one-shot",
     "is_conversation",
     default=None,
     allow_from_autoenv=False,
-    help="Whether the next request repeats all of this one.  [default: told by an answer in the history]",
+    help="Whether the next request repeats all of this one.  [default: told by tools or an answer in the history]",
 )
 @click.option("--input-price", type=click.FloatRange(min=0, min_open=True), help="USD for a million input tokens.")
 @click.option("--tokenizer", help="Tokenizer folder, tokenizer.json or vocabulary name.  [default: by model]")
@@ -82,15 +82,17 @@ def breakpoints(
 ) -> None:
     """Plan the cache markers of BODY, and say whether caching pays.
 
-    BODY is a file, - for standard input, or a line of a log as FILE:NUMBER.
+    BODY is a file, - for standard input, or a line of a log as FILE:NUMBER; a record of a log is planned for the body
+    in it.
     """
     from prefold.cli.inputs import read_request
     from prefold.prompts.breakpoints.plan import plan_breakpoints
-    from prefold.prompts.prompt import Prompt
+    from prefold.prompts.logged import parse_logged, with_body
     from prefold.prompts.tokens import counter_for
 
     target = _target(body, write=write, output=output, is_printed_twice=patched and as_json)
-    prompt = Prompt.parse(read_request(body), dialect)
+    content = read_request(body)
+    prompt = parse_logged(content, dialect).prompt
     rules = _rules(model or prompt.model, provider)
     plan = plan_breakpoints(
         prompt,
@@ -101,12 +103,13 @@ def breakpoints(
         is_conversation=is_conversation,
         input_usd_per_million=input_price,
     )
+    request = plan.apply(prompt).render()
     if target is not None:
-        _save(target, plan.apply(prompt).render())
+        _save(target, request if output is not None else with_body(content, request))
     if patched:
-        click.echo(plan.apply(prompt).render(), nl=False)
+        click.echo(request, nl=False)
     elif as_json:
-        click.echo(json.dumps({"schema_version": 1, **plan.as_json()}, ensure_ascii=False))
+        echo_json({"schema_version": 1, **plan.as_json()})
     else:
         _print_plan(plan, prompt)
 
@@ -134,13 +137,12 @@ def _save(target: Path, content: bytes) -> None:
 
 
 def _rules(model: str, provider: str | None) -> CacheRules:
-    """The rules with the most control, where a provider offers several ways to cache."""
     from prefold.errors import UsageError
-    from prefold.providers.rules import Control, providers, rules_for
+    from prefold.prompts.breakpoints.plan import rules_to_plan
+    from prefold.providers.rules import providers
 
-    for control in (Control.EXPLICIT, Control.BREAKPOINT, Control.RESOURCE, Control.IMPLICIT):
-        if (rules := rules_for(model, provider, control=control)) is not None:
-            return rules
+    if (rules := rules_to_plan(model, provider)) is not None:
+        return rules
     known = ", ".join(known.name for known in providers())
     if not model:
         raise UsageError("The body names no model.", hint=f"Give --model; or --provider, one of {known}.")
@@ -210,7 +212,10 @@ def _break_even_table(plan: Plan) -> Any:
     def number(value: float | None) -> str:
         return "?" if value is None else f"{value:g}"
 
-    table = Table(title="Break-even", caption="Prices relative to uncached input; reads of one written entry.")
+    table = Table(
+        title="Break-even",
+        caption="Relative to uncached input, by reads of one written entry; a cost below 1 pays.",
+    )
     for name in ("lifetime", "write", "read", "pays from reads", "expected reads", "cost"):
         table.add_column(name, justify="right")
     for row in plan.break_even:

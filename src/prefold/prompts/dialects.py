@@ -73,6 +73,8 @@ def recognise(body: Mapping[str, Any]) -> Dialect:
             return Dialect.RESPONSES
         if "prompt" in body:
             return Dialect.COMPLETION
+        if "messages" in body:
+            _refuse(Path.of("messages"), "a list of messages", messages)
         known = ", ".join(Dialect)
         raise InvalidRequest(
             "The body has none of messages, input, contents or prompt, so its dialect is unknown.",
@@ -217,6 +219,8 @@ _READERS = MappingProxyType(
 
 
 def _tools(body: Mapping[str, Any], name: str) -> Iterator[Segment]:
+    if body.get(name) is not None and not isinstance(body[name], list):
+        _refuse(Path.of(name), "a list of tools", body[name])
     for index, tool in enumerate(_list(body, name)):
         yield _tool(tool, Path.of(name, index))
 

@@ -183,11 +183,6 @@ def rules_of(provider: str) -> CacheRules:
     return _provider_named(provider).families[0]
 
 
-def all_rules() -> tuple[CacheRules, ...]:
-    """Every family of every provider."""
-    return tuple(family for provider in providers() for family in provider.families)
-
-
 @functools.cache
 def providers() -> tuple[Provider, ...]:
     """Every provider, in order of name; read once per process from the files beside this module."""

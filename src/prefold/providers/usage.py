@@ -12,6 +12,7 @@ zai-sdk 0.2, xai-sdk 1.21, read on 2026-11-30) and, where a provider has none, o
     OpenAI from GPT-5.6 on                the same, and cache_write_tokens beside cached_tokens
     Qwen                                  the same, and cache_creation_input_tokens beside cached_tokens
     DeepSeek                              prompt_cache_hit_tokens, prompt_cache_miss_tokens
+    Groq in streams                       as in the first line, in the last event inside x_groq
     Kimi                                  cached_tokens beside prompt_tokens; in streams inside choices[0]
     xAI over gRPC                         cached_prompt_text_tokens beside prompt_tokens
     Anthropic                             input_tokens, cache_read_input_tokens, cache_creation_input_tokens
@@ -149,7 +150,7 @@ def _usage_fields(payload: object) -> dict[str, Any]:
     """The known fields of the usage in a payload, by the name that the REST interface gives them."""
     found: dict[str, Any] = {}
     # Gemini, OpenAI and the rest, SGLang's own form; then where events keep it: of OpenAI responses, of Anthropic, of
-    # Bedrock, and of Kimi.
+    # Bedrock, of Groq, and of Kimi.
     for name in ("usageMetadata", "usage_metadata", "usage", "meta_info"):
         if (usage := _get(payload, name)) is not None:
             found = _known_fields(usage)
@@ -157,7 +158,7 @@ def _usage_fields(payload: object) -> dict[str, Any]:
     else:
         choices = _get(payload, "choices")
         first = choices[0] if isinstance(choices, Sequence) and not isinstance(choices, str) and choices else None
-        for holder in (_get(payload, "response"), _get(payload, "message"), _get(payload, "metadata"), first):
+        for holder in (*(_get(payload, name) for name in ("response", "message", "metadata", "x_groq")), first):
             usage = _get(holder, "usage")
             usage = _get(holder, "usageMetadata") if usage is None else usage
             if usage is not None:

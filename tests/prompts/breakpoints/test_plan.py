@@ -1,5 +1,6 @@
 """Breakpoint planner: each provider's rules in what it proposes, and properties that hold for any request."""
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prefold.prompts.breakpoints.plan import Change, Plan, Traffic, plan_breakpoints
+from prefold.errors import UsageError
+from prefold.prompts.breakpoints.plan import Change, Plan, Traffic, plan_breakpoints, rules_to_plan
 from prefold.prompts.prompt import Dialect, Prompt
 from prefold.providers.rules import CacheRules, Control, rules_for
 
@@ -89,7 +91,7 @@ def test_nothing_below_the_minimum(model: str, is_marked: bool) -> None:
 
 def test_places_below_the_minimum_are_named() -> None:
     body = {"model": CLAUDE, "tools": [{"name": "a", "input_schema": {}}], "system": RULES, "messages": [user("hi")]}
-    _, plan = planned(body)
+    _, plan = planned(body, is_conversation=False)
     assert [("system", 300)] == places(plan)
     assert any(note.startswith("tools[0] is not marked") for note in plan.notes)
 
@@ -98,7 +100,8 @@ def test_places_below_the_minimum_are_named() -> None:
     ("traffic", "ttl"),
     [
         (Traffic(1, 300), 300),  # one read pays for five minutes
-        (Traffic(20, 3600), 300),  # each renews it
+        (Traffic(200, 3600), 300),  # nearly each renews it
+        (Traffic(12, 3600), 3600),  # of reads that come every five minutes at random, a third comes too late
         (Traffic(2, 3600), 3600),  # two reads pay for an hour
         (Traffic(1, 3600), None),
         (Traffic(0, 3600), None),
@@ -114,7 +117,8 @@ def test_break_even_comes_from_the_multipliers() -> None:
     body = {"model": CLAUDE, "system": RULES, "messages": [user("hi")]}
     _, plan = planned(body, traffic=Traffic(3, 300))
     assert [(300, 1.25, 1), (3600, 2.0, 2)] == [(row.ttl, row.write_multiplier, row.reads) for row in plan.break_even]
-    assert [0.3875, 0.575] == [row.relative_cost for row in plan.break_even]
+    # Of three reads in five minutes, 1 - exp(-3) come in time; the others write the entry again.
+    assert [(2.48, 0.4304), (3.0, 0.575)] == [(row.expected_reads, row.relative_cost) for row in plan.break_even]
     _, cheap = planned(openai("gpt-5.6-sol", user("hi")))
     assert [1] == [row.reads for row in cheap.break_even]
     _, never = planned({"model": "gpt-5.2-pro", "messages": [{"role": "system", "content": RULES}, user("hi")]})
@@ -126,7 +130,7 @@ def test_the_longer_lifetime_comes_first() -> None:
     body = {"model": CLAUDE, "system": RULES, "messages": [user("a"), assistant("b"), user("c")]}
     _, mixed = planned(body, traffic=Traffic(4, 3600))
     assert [("system", 3600), ("messages[2]", 300)] == places(mixed)
-    _, lifted = planned(body, traffic=Traffic(40, 3600), turn_seconds=900)
+    _, lifted = planned(body, traffic=Traffic(200, 3600), turn_seconds=900)
     assert [("system", 3600), ("messages[2]", 3600)] == places(lifted)
 
 
@@ -142,7 +146,14 @@ def test_a_turn_beyond_the_lookback(calls: int, is_marked: bool) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["The current time is 2026-11-30T10:15:00Z.", "当前时间：2026年11月30日 10:15:00", "x-billing: cch=1a2b3;"],
+    [
+        "The current time is 2026-11-30T10:15:00Z.",
+        "当前时间：2026年11月30日 10:15:00",
+        "x-billing: cch=1a2b3;",
+        "Request id: 3f2b8c1e-9d4a-4b7e-8c1d-2a5f6e7b8c9d",
+        "请求ID：3f2b8c1e-9d4a-4b7e-8c1d-2a5f6e7b8c9d",
+        "リクエストID: 3f2b8c1e-9d4a-4b7e-8c1d-2a5f6e7b8c9d",
+    ],
 )
 def test_a_clock_in_front_spoils_everything(text: str) -> None:
     blocks = [{"type": "text", "text": text}, {"type": "text", "text": RULES, "cache_control": {"type": "ephemeral"}}]
@@ -170,6 +181,93 @@ def test_a_reminder_that_never_comes_again_is_passed_over() -> None:
     last = [{"type": "text", "text": "c"}, {"type": "text", "text": "The current time is 2026-11-30T10:15:00Z."}]
     _, plan = planned({"model": CLAUDE, "system": RULES, "messages": [user("a"), assistant("b"), user(last)]})
     assert [("system", 300), ("messages[2].content[0]", 300)] == places(plan)
+
+
+@pytest.mark.parametrize("label", ["session id", "会话ID", "user id", "用户ID"])
+def test_what_a_conversation_keeps_spoils_nothing(label: str) -> None:
+    blocks = [
+        {"type": "text", "text": f"{label}: 3f2b8c1e-9d4a-4b7e-8c1d-2a5f6e7b8c9d"},
+        {"type": "text", "text": RULES},
+    ]
+    _, plan = planned({"model": CLAUDE, "system": blocks, "messages": [user("a"), assistant("b"), user("c")]})
+    assert [("system[1]", 300), ("messages[2]", 300)] == places(plan)
+
+
+@pytest.mark.parametrize("name", ["query", "now", "request_id"])
+def test_a_name_in_braces_is_a_constant_of_a_request(name: str) -> None:
+    _, plan = planned({"model": CLAUDE, "system": f"{RULES} Write {{{name}}}.", "messages": [user("a")]})
+    assert [("system", 300)] == places(plan)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Now: 2026-11-30T10:15:00Z. Why is the disk full?",
+        [{"type": "tool_result", "tool_use_id": "1", "content": "2026-11-30T10:15:00Z ERROR disk full"}],
+        [
+            {"type": "tool_result", "tool_use_id": "1", "content": "ok"},
+            {"type": "tool_result", "tool_use_id": "2", "content": "2026-11-30T10:15:00Z ERROR disk full"},
+        ],
+    ],
+)
+def test_what_stays_in_the_history_is_marked_whatever_it_holds(content: Any) -> None:
+    _, plan = planned({"model": CLAUDE, "system": RULES, "messages": [user("a"), assistant("b"), user(content)]})
+    newest = "messages[2]" if isinstance(content, str) else f"messages[2].content[{len(content) - 1}]"
+    assert [("system", 300), (newest, 300)] == places(plan)
+
+
+@pytest.mark.parametrize("answer", ["{", [{"type": "text", "text": "{", "cache_control": {"type": "ephemeral"}}]])
+def test_the_beginning_of_an_answer_is_not_marked(answer: Any) -> None:
+    messages = [user("a"), assistant("b"), user("c"), assistant(answer)]
+    prompt, plan = planned({"model": CLAUDE, "system": RULES, "messages": messages})
+    assert [("system", 300), ("messages[2]", 300)] == places(plan)
+    assert {"the block never comes again"} >= {removed.reason for removed in plan.removed}
+    assert b'"{", "cache_control"' not in plan.apply(prompt).render()
+
+
+def test_the_beginning_of_an_answer_is_no_history() -> None:
+    _, plan = planned({"model": CLAUDE, "system": RULES, "messages": [user("a"), assistant("{")]})
+    assert [("system", 300)] == places(plan)
+
+
+def test_an_automatic_marker_on_the_beginning_of_an_answer_is_no_help() -> None:
+    messages = [user("a"), assistant("b"), user("c"), assistant("{")]
+    body = {"model": CLAUDE, "cache_control": {"type": "ephemeral"}, "system": RULES, "messages": messages}
+    _, plan = planned(body)
+    assert [("system", 300), ("messages[2]", 300)] == places(plan)
+
+
+def test_tools_are_the_sign_of_a_conversation() -> None:
+    body = {"model": CLAUDE, "tools": [{"name": "a", "input_schema": {}}], "messages": [user("word " * 13_000)]}
+    _, plan = planned(body)
+    assert [("messages[0]", 300)] == places(plan)
+    assert plan.pays
+    _, once = planned(body, is_conversation=False)
+    assert [] == places(once)
+
+
+@pytest.mark.parametrize(
+    ("turn_seconds", "ttl"), [(40, 300), (100, 300), (300, 3600), (3600, 3600), (3601, None), (10_800, None)]
+)
+def test_lifetime_by_the_time_between_turns(turn_seconds: float, ttl: int | None) -> None:
+    marked = {"type": "text", "text": "c", "cache_control": {"type": "ephemeral"}}
+    body = {"model": CLAUDE, "system": RULES, "messages": [user("a"), assistant("b"), user([marked])]}
+    _, plan = planned(body, turn_seconds=turn_seconds)
+    assert ([] if ttl is None else [("messages[2].content[0]", ttl)]) == places(plan)[1:]
+    assert ([] if ttl else ["no lifetime reaches the next turn"]) == [removed.reason for removed in plan.removed]
+    assert (ttl is None) is any(note.startswith("No promised lifetime reaches the next turn") for note in plan.notes)
+
+
+def test_a_conversation_that_is_forgotten_alone_does_not_pay() -> None:
+    turns = [user("word " * 2000), assistant("b"), user("c")]
+    _, marked = planned({"model": CLAUDE, "messages": turns}, turn_seconds=10_800)
+    assert ([], False) == (places(marked), marked.pays)
+    _, implicit = planned({"model": "gpt-4o", "messages": turns}, turn_seconds=10_800)
+    assert not implicit.pays
+    _, breakpoint_ = planned({"model": "gpt-5.6-sol", "messages": turns}, turn_seconds=10_800)
+    assert {"prompt_cache_options": {"mode": "explicit"}} == breakpoint_.parameters
+    automatic = {"model": CLAUDE, "cache_control": {"type": "ephemeral"}, "messages": turns}
+    assert any("only costs" in note for note in planned(automatic, turn_seconds=10_800)[1].notes)
 
 
 def test_markers_of_the_user_are_kept_or_accounted_for() -> None:
@@ -241,7 +339,7 @@ def test_nova_takes_no_marker_on_tools() -> None:
         "system": [{"text": RULES}],
         "messages": [user([{"text": "a"}])],
     }
-    _, plan = planned(body)
+    _, plan = planned(body, is_conversation=False)
     assert [("system[0]", 300)] == places(plan)
 
 
@@ -261,6 +359,21 @@ def test_before_5_6_there_is_a_key_and_no_marker() -> None:
     _, changed = planned({**openai("gpt-5.2", user("a")), "tools": [{"type": "function", "function": {"name": "f"}}]})
     assert plan.parameters["prompt_cache_key"] != changed.parameters["prompt_cache_key"]
     assert {**prompt.value, **plan.parameters} == json.loads(plan.apply(prompt).render())
+
+
+@pytest.mark.parametrize(
+    ("options", "is_long"),
+    [
+        ({"traffic": Traffic(200, 3600)}, False),
+        ({"traffic": Traffic(12, 3600)}, True),
+        ({"turn_seconds": 40}, False),
+        ({"turn_seconds": 3600}, True),
+        ({"traffic": Traffic(0, 3600)}, False),
+    ],
+)
+def test_a_day_of_retention_where_five_minutes_are_too_short(options: dict[str, Any], is_long: bool) -> None:
+    _, plan = planned(openai("gpt-5.2", user("a"), assistant("b"), user("c")), **options)
+    assert is_long is ("prompt_cache_retention" in plan.parameters)
 
 
 def test_a_key_of_the_user_stays_and_a_busy_one_is_named() -> None:
@@ -337,6 +450,34 @@ def test_gemini_proposes_a_named_cache(reads: float, pays: bool) -> None:
     assert prompt.render() == plan.apply(prompt).render()
 
 
+@pytest.mark.parametrize("model", ["gpt-5.2", "deepseek-chat"])
+@pytest.mark.parametrize("messages", [[user("a")], [user("a"), assistant("b"), user("c")]])
+def test_an_implicit_cache_reads_up_to_the_value_that_changes(model: str, messages: list[Any]) -> None:
+    system = {"role": "system", "content": RULES + "The current time is 2026-11-30T10:15:00Z. Be kind."}
+    _, plan = planned({"model": model, "messages": [system, *messages]})
+    assert plan.pays
+    # The header of the message is a word, and "The current time is" four more.
+    assert len(RULES.split()) + 5 == plan.stable_tokens
+    assert any("messages[0] seems to change with each request" in note for note in plan.notes)
+    assert (model == "gpt-5.2") is ("prompt_cache_key" in plan.parameters)
+
+
+def test_the_key_does_not_change_with_the_value() -> None:
+    def key(moment: str) -> str:
+        system = {"role": "system", "content": f"{RULES}The current time is {moment}."}
+        found: str = planned({"model": "gpt-5.2", "messages": [system, user("a")]})[1].parameters["prompt_cache_key"]
+        return found
+
+    assert key("2026-11-30T10:15:00Z") == key("2026-12-01T08:00:00Z")
+
+
+def test_a_value_in_front_spoils_an_implicit_cache_too() -> None:
+    system = {"role": "system", "content": "The current time is 2026-11-30T10:15:00Z. " + RULES}
+    _, plan = planned({"model": "gpt-5.2", "messages": [system, user("a"), assistant("b"), user("c")]})
+    assert ({}, False) == (plan.parameters, plan.pays)
+    assert any("the 5 tokens that can be read again before that" in note for note in plan.notes)
+
+
 def test_deepseek_needs_nothing_and_says_what_governs_hits() -> None:
     prompt, plan = planned(openai("deepseek-chat", user("a")))
     assert plan.pays
@@ -367,6 +508,27 @@ def test_a_plan_belongs_to_its_prompt() -> None:
     other = Prompt.parse(json.dumps({"model": CLAUDE, "messages": [user("a")]}))
     with pytest.raises(LookupError):
         plan.apply(other)
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "control"),
+    [
+        (CLAUDE, None, Control.EXPLICIT),
+        ("qwen-plus", None, Control.EXPLICIT),
+        ("gpt-5.6-sol", None, Control.BREAKPOINT),
+        ("gemini-2.5-pro", None, Control.RESOURCE),
+        ("gpt-5.2", "azure", Control.IMPLICIT),
+        ("unheard-of", None, None),
+    ],
+)
+def test_rules_with_the_most_control(model: str, provider: str | None, control: Control | None) -> None:
+    rules = rules_to_plan(model, provider)
+    assert control == (rules and rules.control)
+
+
+def test_rules_of_nobody() -> None:
+    with pytest.raises(UsageError, match="'nobody' is not known"):
+        rules_to_plan(CLAUDE, "nobody")
 
 
 # --------------------------------------------------------------------------------------------------------- properties
@@ -439,7 +601,7 @@ TRAFFIC = st.sampled_from([None, Traffic(0, 300), Traffic(1, 300), Traffic(3, 36
     body=anthropic_bodies(),
     form=st.sampled_from(["anthropic", "bedrock", "gpt-5.6-sol", "qwen-plus"]),
     traffic=TRAFFIC,
-    turn_seconds=st.sampled_from([None, 30.0, 900.0]),
+    turn_seconds=st.sampled_from([None, 30.0, 900.0, 100_000.0]),
     is_conversation=st.sampled_from([None, True, False]),
 )
 def test_properties(
@@ -459,6 +621,11 @@ def test_properties(
 
     automatic = int("cache_control" in prompt.parameters)
     assert rules.max_breakpoints >= len(plan.markers) + automatic
+    roles = {segment.path: segment.role for segment in prompt.segments}
+    trailing = [path for path, _ in itertools.takewhile(lambda item: item[1] == "assistant", reversed(roles.items()))]
+    assert not set(trailing) & {marker.path for marker in plan.markers}
+    if turn_seconds == 100_000:
+        assert not [marker for marker in plan.markers if roles[marker.path] in ("user", "assistant")]
     ttls = [marker.ttl for marker in plan.markers]
     assert sorted(ttls, reverse=True) == ttls
     assert all(marker.tokens >= rules.minimum_tokens for marker in plan.markers)

@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 from prefold.prompts.breakpoints.markers import Form, can_carry, form_for
 from prefold.prompts.liveness import is_live
+from prefold.prompts.ordering.expectation import expected_stability
 from prefold.prompts.prompt import Dialect, Prompt, Section, Segment, Stability
 from prefold.prompts.tokens import TokenCounter
 from prefold.prompts.view import header_of
-from prefold.prompts.volatile import Kind, find_volatile
-from prefold.providers.rules import CacheRules
+from prefold.prompts.volatile import find_volatile
+from prefold.providers.rules import CacheRules, Control
 
 _ANSWERING = ("assistant", "model")
 _RUNS = ("tool_use", "tool_result")
-_CLOCKS = (Kind.TIME, Kind.EPOCH, Kind.NONCE)
-_IDENTIFIERS = (Kind.IDENTIFIER, Kind.UUID)
-_LABEL_LENGTH = 24  # characters before a value that may say what it is
+_CONTEXT = 700  # characters before a value that say what it is
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,14 @@ class Reading:
         rules: of its provider and model.
         counter: counts its tokens.
         conversation: whether the next request repeats all of this one; None if it is to be told from the request.
+        turn_seconds: time between two turns of the conversation; None if that is not known.
     """
 
     prompt: Prompt
     rules: CacheRules
     counter: TokenCounter
     conversation: bool | None
+    turn_seconds: float | None = None
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -49,6 +51,13 @@ class Reading:
     def form(self) -> Form | None:
         """How markers are written; None where there are none."""
         return form_for(self.prompt.dialect, self.rules)
+
+    @cached_property
+    def ttls(self) -> tuple[int, ...]:
+        """Lifetimes in seconds that the request can ask for, the default first."""
+        # Chat Completions takes the default lifetime only.
+        is_fixed = self.form is Form.BREAKPOINT and self.prompt.dialect is Dialect.OPENAI
+        return self.rules.ttls[:1] if is_fixed else self.rules.ttls
 
     @cached_property
     def head(self) -> int:
@@ -72,11 +81,17 @@ class Reading:
         return next((at for at, found in enumerate(self.stabilities) if found is Stability.REQUEST), len(self.segments))
 
     @cached_property
+    def asked(self) -> int:
+        """The last segment that is no answer. An answer behind it is the beginning of the next one."""
+        places = range(len(self.segments) - 1, -1, -1)
+        return next((at for at in places if self.segments[at].role not in _ANSWERING), -1)
+
+    @cached_property
     def newest(self) -> int | None:
         """The last segment of the messages that can carry a marker and may come again."""
-        last = len(self.segments) - 1
-        if last > self.head and _changes(self.segments[last].text) is Stability.REQUEST:
-            last -= 1  # such as a reminder with the time
+        last = self.asked
+        if last > self.head and _is_reminder(self.segments[last], self.segments[last - 1]):
+            last -= 1
         return self.carrier(last, self.head)
 
     @cached_property
@@ -85,18 +100,27 @@ class Reading:
         return self.prompt.dialect is Dialect.ANTHROPIC and self.prompt.parameters.get("cache_control") is not None
 
     @cached_property
+    def is_forgotten(self) -> bool:
+        """Whether no entry lives until the next turn."""
+        return self.turn_seconds is not None and bool(self.ttls) and self.turn_seconds > max(self.ttls)
+
+    @cached_property
     def is_conversation(self) -> bool:
-        """Whether the next request repeats all of this one."""
+        """Whether the next request repeats all of this one, and in time to read it."""
+        if self.is_forgotten:
+            return False
         if self.conversation is not None:
             return self.conversation
         is_marked = self.newest is not None and self.segments[self.newest].marker is not None
-        return is_marked or self.is_automatic or any(segment.role in _ANSWERING for segment in self.segments)
+        is_agent = any(segment.section is Section.TOOLS for segment in self.segments)
+        is_continued = any(segment.role in _ANSWERING for segment in self.segments[: max(self.asked, 0)])
+        return is_marked or self.is_automatic or is_agent or is_continued
 
     @cached_property
     def is_newest_marked(self) -> bool:
         """Whether the provider marks the newest message without being told where, and to some use."""
         if self.form is not Form.BREAKPOINT:
-            return self.is_automatic
+            return self.is_automatic and self.is_conversation and self.newest == len(self.segments) - 1
         options = self.prompt.parameters.get("prompt_cache_options")
         is_off = isinstance(options, Mapping) and options.get("mode") == "explicit"
         return self.is_conversation and not is_off and self.usable == len(self.segments)
@@ -115,12 +139,28 @@ class Reading:
         """Of the prompt."""
         return self.tokens_of(len(self.segments))
 
+    def front_tokens(self, level: Stability) -> int:
+        """Tokens at the front that can be read again by requests that agree in what varies no more often than that.
+
+        A provider that finds the longest known prefix reads up to the first value that varies more often; one that is
+        told where a prefix ends, up to the end of the segment before.
+        """
+        ranks = [stability.rank for stability in self.stabilities]
+        at = next((at for at, rank in enumerate(ranks) if rank > level.rank), None)
+        if at is None:
+            return self.tokens_of(len(self.segments) if level is Stability.SESSION else self.head)
+        segment = self.segments[at]
+        if self.rules.control is not Control.IMPLICIT or segment.stability.rank > level.rank:
+            return self.tokens_of(at)
+        return self.tokens_of(at) + self.counter.count(header_of(segment) + text_before(segment, level))
+
     def comes_again(self, at: int) -> bool:
-        """Whether a later request can have a segment at the same place: not a question asked once, nor what follows."""
+        """Whether a later request can read a segment at the same place: not a question asked once, nor what follows."""
         if at < self.head:
             return True
-        is_asked_once = at == len(self.segments) - 1 and not self.is_conversation
-        return self.newest is not None and at <= self.newest and not is_asked_once
+        if self.is_forgotten or self.newest is None:
+            return False
+        return at < self.newest or (at == self.newest and self.is_conversation)
 
     def carrier(self, last: int, first: int = 0) -> int | None:
         """The last segment from `first` to `last` that can carry a marker."""
@@ -140,7 +180,7 @@ def choose(reading: Reading, notes: list[str]) -> dict[int, str]:
         notes: takes a sentence for what is left out or worth knowing.
     """
     rules = reading.rules
-    free = rules.max_breakpoints - (1 if reading.is_newest_marked else 0)
+    free = rules.max_breakpoints - (1 if reading.is_newest_marked or reading.is_automatic else 0)
     chosen: dict[int, str] = {}
     too_short: set[int] = set()
     for at, reason in _candidates(reading, notes):
@@ -161,6 +201,8 @@ def why_removed(reading: Reading, at: int) -> str:
     """Why a marker of the request is not among those that were chosen."""
     if at >= reading.usable:
         return "it stands behind a value that changes with each request"
+    if reading.is_forgotten and at >= reading.head:
+        return "no lifetime reaches the next turn"
     if not reading.comes_again(at):
         return "the block never comes again"
     if reading.tokens[at] < reading.rules.minimum_tokens:
@@ -181,7 +223,8 @@ def why_nothing(reading: Reading, tokens: int) -> str:
     if reading.usable < reading.head:
         return (
             f"Caching does not pay: {reading.segments[reading.usable].path} seems to change with each request, and the "
-            f"{tokens:,} tokens before it are fewer than the minimum of {reading.rules.minimum_tokens:,}: move it back."
+            f"{tokens:,} tokens that can be read again before that are fewer than the minimum of "
+            f"{reading.rules.minimum_tokens:,}: move what changes to the end."
         )
     return (
         f"Caching does not pay: {tokens:,} of {reading.total_tokens:,} tokens repeat, and the minimum is "
@@ -243,27 +286,36 @@ def _run_of(block: Any) -> str:
     return kind if kind in _RUNS else ""
 
 
+def _is_reminder(last: Segment, before: Segment) -> bool:
+    """Whether a message's last words, behind other words of it, hold a clock: such are put in anew for each request."""
+    is_behind = last.message is not None and last.message == before.message and last.text_path is not None
+    return is_behind and Stability.REQUEST in _first_values(last.text)
+
+
 def _stability_of(segment: Segment) -> Stability:
     """A segment's stability, lowered by the values in its text; schemas and other structures are taken as they are."""
     if segment.text_path is None:
         return segment.stability
-    return max(segment.stability, _changes(segment.text), key=lambda stability: stability.rank)
+    return max((segment.stability, *_first_values(segment.text)), key=lambda stability: stability.rank)
+
+
+def text_before(segment: Segment, level: Stability) -> str:
+    """The text of a segment up to the first value in it that varies more often than that."""
+    if segment.text_path is None:
+        return segment.text
+    starts = (start for stability, start in _first_values(segment.text).items() if stability.rank > level.rank)
+    return segment.text[: min(starts, default=len(segment.text))]
 
 
 @functools.lru_cache(maxsize=64)  # the same system text is planned for again with every request
-def _changes(text: str) -> Stability:
-    """How often a text seems to change, by the values in it.
-
-    A clock, a client's nonce or a request's id is taken to be new each time, a date to last a day, and what else is no
-    constant a session.
-    """
-    found = {Stability.STATIC}
+def _first_values(text: str) -> Mapping[Stability, int]:
+    """Where the first value of each stability begins in a text; what follows one of a request does not matter."""
+    first: dict[Stability, int] = {}
     for value in find_volatile(text):
-        if not is_live(text, value):
-            continue
-        label = text[max(0, value.start - _LABEL_LENGTH) : value.end].lower()
-        is_request = value.kind in _IDENTIFIERS and ("request" in label or "trace" in label)
-        if value.kind in _CLOCKS or is_request:
-            return Stability.REQUEST
-        found.add(Stability.DAILY if value.kind is Kind.DATE else Stability.SESSION)
-    return max(found, key=lambda stability: stability.rank)
+        if is_live(text, value):
+            around = max(0, value.start - _CONTEXT)
+            stability = expected_stability(text[around : value.end], value.start - around)
+            first.setdefault(stability, value.start)
+            if stability is Stability.REQUEST:
+                break
+    return MappingProxyType(first)

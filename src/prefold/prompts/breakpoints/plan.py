@@ -6,6 +6,9 @@ cheapest for the reads to be expected.
 
 Cost of a prefix that is written once and read n times, in units of its uncached price: w + n r, against 1 + n without
 a cache. It pays from the smallest whole n with n (1 - r) > w - 1 on.
+
+Requests come at random (as a Poisson process), a gap g apart on average, and each use renews an entry. So of those that
+could read it, the share 1 - exp(-ttl / g) comes within its lifetime; the others write it again.
 """
 
 from __future__ import annotations
@@ -19,13 +22,15 @@ from enum import StrEnum
 from typing import Any
 
 from prefold.prompts.breakpoints.markers import Form, label_of, lifetime_of, with_markers
-from prefold.prompts.breakpoints.placement import Reading, choose, why_nothing, why_removed
+from prefold.prompts.breakpoints.placement import Reading, choose, text_before, why_nothing, why_removed
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Dialect, Prompt, Stability
 from prefold.prompts.tokens import TokenCounter, counter_for
-from prefold.providers.rules import CacheRules, Certainty, Control
+from prefold.providers.rules import CacheRules, Certainty, Control, rules_for
 
 _REQUESTS_PER_HOUR_AND_KEY = 15 * 60  # OpenAI's guide: about 15 requests a minute for each prefix and key
+_FORGOTTEN = "No promised lifetime reaches the next turn, {:,.0f} seconds later: the conversation is not kept."
+_ENOUGH = 0.95  # of the reads that a lifetime has to reach, for no longer one to be needed
 _DAY = 86400
 _HOUR = 3600
 _CONTESTED = ("minimum_tokens", "read_multiplier", "write_multipliers", "storage_usd_per_million_hour")
@@ -33,7 +38,7 @@ _CONTESTED = ("minimum_tokens", "read_multiplier", "write_multipliers", "storage
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """How often a prefix is to be read again: requests at even distances.
+    """How often a prefix is to be read again, by requests that come at random.
 
     Attributes:
         reads: requests with the same prefix after the first one.
@@ -45,12 +50,8 @@ class Traffic:
 
     @property
     def gap(self) -> float:
-        """Seconds between two requests."""
+        """Seconds between two requests, on average."""
         return self.seconds / self.reads if self.reads else math.inf
-
-    def reads_of(self, ttl: int) -> float:
-        """Reads of an entry that lives `ttl` seconds from its last use on."""
-        return self.reads if self.gap <= ttl else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ class BreakEven:
         write_multiplier: price of a written token, relative to an uncached one.
         read_multiplier: price of a read token, likewise.
         reads: fewest reads of one written entry with which it is cheaper than no cache; None if never.
-        expected_reads: of the traffic that was given; None without one.
-        relative_cost: of the cached prefix, with the expected reads, relative to no cache.
+        expected_reads: of one written entry, with the traffic that was given; None without one.
+        relative_cost: of the cached prefix, with the expected reads, relative to no cache; None likewise.
     """
 
     ttl: int
@@ -76,7 +77,7 @@ class BreakEven:
     @property
     def pays(self) -> bool:
         """Whether the expected reads are enough; unknown reads are taken to be."""
-        return self.reads is not None and (self.expected_reads is None or self.expected_reads >= self.reads)
+        return self.reads is not None and (self.relative_cost is None or self.relative_cost < 1)
 
 
 class Change(StrEnum):
@@ -192,6 +193,20 @@ class Plan:
         }
 
 
+def rules_to_plan(model: str, provider: str | None = None) -> CacheRules | None:
+    """The rules to plan a request by: those with the most control, where a provider offers several ways to cache.
+
+    Args:
+        model: as requests name it.
+        provider: whose cache it is; told from the model if not given.
+
+    Raises:
+        UsageError: nobody of the name `provider` is known.
+    """
+    kinds = (Control.EXPLICIT, Control.BREAKPOINT, Control.RESOURCE, Control.IMPLICIT)
+    return next((rules for kind in kinds if (rules := rules_for(model, provider, control=kind)) is not None), None)
+
+
 def plan_breakpoints(
     prompt: Prompt,
     rules: CacheRules,
@@ -208,35 +223,35 @@ def plan_breakpoints(
 
     Args:
         prompt: the request.
-        rules: of the provider and model; see `rules_for`.
+        rules: of the provider and model; see `rules_to_plan`.
         counter: of tokens; None for the best there is for the model.
         traffic: how often the stable part is to be read again; None if that is not known, in which case the default
             lifetime is planned, and the lifetimes of markers that are there already stay.
-        turn_seconds: time between two turns of the conversation; None to plan the default lifetime for it.
-        is_conversation: whether the next request repeats all of this one; None to tell by an answer in the history, or
-            a marker on the newest message.
+        turn_seconds: time between two turns of the conversation, on average; None to plan the default lifetime for it.
+        is_conversation: whether the next request repeats all of this one; None to tell by an answer in the history,
+            tools, or a marker on the newest message.
         input_usd_per_million: price of a million uncached tokens, needed only to weigh the storage of a named cache.
 
     Raises:
         InvalidRequest: as `Prompt.segments`.
     """
-    reading = Reading(prompt, rules, counter or counter_for(prompt.model), is_conversation)
+    reading = Reading(prompt, rules, counter or counter_for(prompt.model), is_conversation, turn_seconds)
     match rules.control:
         case Control.RESOURCE:
             return _plan_resource(reading, traffic, input_usd_per_million)
         case Control.IMPLICIT:
             return _plan_implicit(reading, traffic)
         case _:
-            return _plan_markers(reading, traffic, turn_seconds)
+            return _plan_markers(reading, traffic)
 
 
-def _plan_markers(reading: Reading, traffic: Traffic | None, turn_seconds: float | None) -> Plan:
+def _plan_markers(reading: Reading, traffic: Traffic | None) -> Plan:
     rules, form = reading.rules, reading.form
-    # Chat Completions takes the default lifetime only.
-    ttls = rules.ttls[:1] if form is Form.BREAKPOINT and reading.prompt.dialect is Dialect.OPENAI else rules.ttls
-    rows = tuple(_row(ttl, rules.write_multiplier(ttl), rules, _reads(traffic, ttl)) for ttl in ttls)
+    rows = tuple(_row(ttl, rules.write_multiplier(ttl), rules, _expected(traffic, ttl)) for ttl in reading.ttls)
     best = min((row for row in rows if row.pays), key=lambda row: row.relative_cost or 0.0, default=None)
-    notes: list[str] = []
+    notes = [_FORGOTTEN.format(reading.turn_seconds)] if reading.is_forgotten else []
+    if reading.is_forgotten and reading.is_automatic:
+        notes.append("The automatic cache_control at the top of the request only costs: leave it out.")
     chosen: dict[int, str] = {}
     if form is None:
         notes.append(f"A request of the dialect {reading.prompt.dialect} cannot carry markers for {rules.provider}.")
@@ -244,7 +259,7 @@ def _plan_markers(reading: Reading, traffic: Traffic | None, turn_seconds: float
         notes.append("Caching does not pay with the expected reads: see the break-even.")
     else:
         chosen = choose(reading, notes)
-    lifetimes = _lifetimes(reading, list(chosen), best, turn_seconds, ttls)
+    lifetimes = _lifetimes(reading, list(chosen), best)
     markers = tuple(
         Marker(reading.segments[at].path, ttl, reading.tokens[at], chosen[at], _change(reading, at, ttl))
         for at, ttl in lifetimes.items()
@@ -258,29 +273,29 @@ def _plan_markers(reading: Reading, traffic: Traffic | None, turn_seconds: float
     is_whole = reading.is_newest_marked and is_repeated
     if best is not None and form is not None and not markers and not is_whole:
         notes.append(why_nothing(reading, reading.tokens_of(min(reading.usable, reading.head))))
+    pays = best is not None and (bool(markers) or is_whole)
     return _plan(
         reading,
         rows,
         notes,
-        pays=best is not None and (bool(markers) or is_whole),
+        pays=pays,
         form=form,
         markers=markers,
         removed=removed,
-        parameters={**_routing(reading), **_explicit_mode(reading, pays=best is not None)},
+        parameters={**(_routing(reading) if pays else {}), **_explicit_mode(reading, pays=best is not None)},
     )
 
 
-def _lifetimes(
-    reading: Reading, chosen: Sequence[int], best: BreakEven | None, turn_seconds: float | None, ttls: tuple[int, ...]
-) -> dict[int, int]:
+def _lifetimes(reading: Reading, chosen: Sequence[int], best: BreakEven | None) -> dict[int, int]:
     """Lifetimes in seconds by segment, in reading order; a longer one never stands behind a shorter one."""
-    turn = ttls[0] if turn_seconds is None else next((ttl for ttl in sorted(ttls) if ttl >= turn_seconds), max(ttls))
+    ttls, gap = reading.ttls, reading.turn_seconds
+    turn = ttls[0] if gap is None else next((ttl for ttl in sorted(ttls) if _share(ttl, gap) >= _ENOUGH), max(ttls))
     lifetimes: dict[int, int] = {}
     longest = 0
     for at in reversed(chosen):
         in_messages = at >= reading.head
         ttl = turn if in_messages else best.ttl if best else ttls[0]
-        is_known = turn_seconds is not None if in_messages else best is not None and best.expected_reads is not None
+        is_known = gap is not None if in_messages else best is not None and best.expected_reads is not None
         marker = reading.segments[at].marker
         if marker is not None and not is_known and (own := lifetime_of(marker, ttls[0])) in ttls:
             ttl = own
@@ -308,29 +323,31 @@ def _explicit_mode(reading: Reading, *, pays: bool) -> dict[str, Any]:
 def _plan_implicit(reading: Reading, traffic: Traffic | None) -> Plan:
     rules = reading.rules
     ttl = rules.ttls[0] if rules.ttls else 0
-    notes: list[str] = []
-    parameters = _routing(reading)
-    if traffic is not None:
-        if _DAY in rules.ttls[1:] and rules.ttls[0] < traffic.gap <= _DAY and "prompt_cache_key" in parameters:
-            ttl = _DAY
-            parameters["prompt_cache_retention"] = label_of(_DAY)
-        if parameters and traffic.gap * _REQUESTS_PER_HOUR_AND_KEY < _HOUR:
-            notes.append(
-                f"One key serves about {_REQUESTS_PER_HOUR_AND_KEY} requests an hour: add a suffix to it, such as a "
-                "group of users, so that each stays below."
-            )
-    # Without a promised lifetime all reads are hoped for.
-    reads = None if traffic is None else traffic.reads_of(ttl) if ttl else traffic.reads
-    row = _row(ttl, 1.0, rules, reads)
-    repeated = reading.usable if reading.is_conversation else min(reading.usable, reading.stable)
-    is_long = reading.tokens_of(repeated) >= max(rules.minimum_tokens, 1)
+    tokens = reading.front_tokens(Stability.SESSION if reading.is_conversation else Stability.DAILY)
+    is_long = tokens >= max(rules.minimum_tokens, 1)
+    parameters = _routing(reading) if is_long else {}
+    notes = [_FORGOTTEN.format(reading.turn_seconds)] if reading.is_forgotten else []
+    gaps = [gap for gap in (traffic.gap if traffic else None, reading.turn_seconds) if gap is not None]
+    is_missed = ttl and any(_share(ttl, gap) < _ENOUGH and gap <= _DAY for gap in gaps)
+    if is_missed and _DAY in rules.ttls[1:] and "prompt_cache_key" in parameters:
+        ttl = _DAY
+        parameters["prompt_cache_retention"] = label_of(_DAY)
+    if parameters and traffic is not None and traffic.gap * _REQUESTS_PER_HOUR_AND_KEY < _HOUR:
+        notes.append(
+            f"One key serves about {_REQUESTS_PER_HOUR_AND_KEY} requests an hour: add a suffix to it, such as a "
+            "group of users, so that each stays below."
+        )
+    row = _row(ttl, 1.0, rules, _expected(traffic, ttl))
     if not is_long:
-        notes.append(why_nothing(reading, reading.tokens_of(repeated)))
-    elif not row.pays or reads == 0:
+        notes.append(why_nothing(reading, tokens))
+    elif not row.pays:
         notes.append("Caching brings nothing with the expected reads, and costs nothing.")
+    elif reading.usable < reading.head:
+        path = reading.segments[reading.usable].path
+        notes.append(f"Only the first {tokens:,} tokens are read again: {path} seems to change with each request.")
     if any(segment.marker is not None for segment in reading.segments):
         notes.append("The markers in the request mean nothing here and are left as they are.")
-    return _plan(reading, (row,), notes, pays=is_long and row.pays and reads != 0, parameters=parameters)
+    return _plan(reading, (row,), notes, pays=is_long and row.pays, parameters=parameters)
 
 
 def _plan_resource(reading: Reading, traffic: Traffic | None, input_usd_per_million: float | None) -> Plan:
@@ -380,9 +397,9 @@ def _routing(reading: Reading) -> dict[str, Any]:
     if (given := reading.prompt.parameters.get(key)) is not None:
         return {key: given}
     static = [
-        [segment.section.value, segment.role, segment.text]
-        for segment, stability in zip(reading.segments, reading.stabilities, strict=False)
-        if stability is Stability.STATIC
+        [segment.section.value, segment.role, text]
+        for segment in reading.segments[: reading.head]
+        if segment.stability is Stability.STATIC and (text := text_before(segment, Stability.STATIC))
     ]
     if not static:
         return {}
@@ -390,8 +407,17 @@ def _routing(reading: Reading) -> dict[str, Any]:
     return {key: f"prefold-{digest[:16]}"}
 
 
-def _reads(traffic: Traffic | None, ttl: int) -> float | None:
-    return None if traffic is None else traffic.reads_of(ttl)
+def _share(ttl: int, gap: float) -> float:
+    """Of requests that come at random, a gap apart on average, those that come within a lifetime of the one before."""
+    return -math.expm1(-ttl / gap) if gap else 1.0
+
+
+def _expected(traffic: Traffic | None, ttl: int) -> float | None:
+    """Reads of one written entry that lives `ttl` seconds from its last use on; all, where no lifetime is promised."""
+    if traffic is None:
+        return None
+    reads = traffic.reads * (_share(ttl, traffic.gap) if ttl else 1.0)
+    return reads / (1 + traffic.reads - reads)
 
 
 def _row(ttl: int, write: float, rules: CacheRules, expected: float | None) -> BreakEven:
@@ -400,8 +426,9 @@ def _row(ttl: int, write: float, rules: CacheRules, expected: float | None) -> B
     if read < 1:
         # Rounded first, so that no rounding error lifts it above a whole number.
         reads = math.floor(round((write - 1) / (1 - read), 9)) + 1 if write > 1 else 0
-    cost = None if expected is None else round((write + expected * read) / (1 + expected), 4)
-    return BreakEven(ttl, write, read, reads, expected, cost)
+    if expected is None:
+        return BreakEven(ttl, write, read, reads, None, None)
+    return BreakEven(ttl, write, read, reads, round(expected, 2), round((write + expected * read) / (1 + expected), 4))
 
 
 def _plan(
@@ -429,7 +456,7 @@ def _plan(
         removed=removed,
         parameters=parameters or {},
         resource=resource,
-        stable_tokens=reading.tokens_of(reading.stable),
+        stable_tokens=reading.front_tokens(Stability.DAILY),
         total_tokens=reading.total_tokens,
         counter=counter.name,
         is_exact=counter.is_exact,
