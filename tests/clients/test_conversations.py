@@ -56,7 +56,15 @@ def test_going_back_to_an_earlier_point():
 def test_changed_rules(rules):
     clock = [f"Now: 2026-11-01 10:0{minute}\n{rules}\nYou speak with user {minute}." for minute in range(2)]
     assert (0, Relation.CONTINUES) == followed(sent(clock[0], "a"), sent(clock[1], "a", "b", "c"))
-    assert (0, Relation.CONTINUES) == followed(sent(clock[0], "a"), sent(clock[1], "x"))
+    assert (0, Relation.ASKS_ANEW) == followed(sent(clock[0], "a"), sent(clock[1], "x"))
+
+
+def test_the_same_first_words_to_changed_rules_are_another_conversation():
+    named = [f"{RULES}\nYou speak with {name}." for name in ("Ann", "Ben")]
+    assert (0, Relation.ASKS_ANEW) == followed(sent(named[0], "Hi"), sent(named[1], "Hi"))
+    assert (1, Relation.CONTINUES) == followed(
+        sent(named[0], "Hi"), sent(named[1], "Hi"), sent(named[1], "Hi", "b", "c")
+    )
 
 
 def test_changed_history():

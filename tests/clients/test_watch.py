@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import anthropic
 import openai
@@ -18,6 +19,9 @@ from pydantic import BaseModel
 
 from prefold.clients import Counters, watch, watcher_of
 from prefold.errors import UsageError
+from prefold.prompts.dialects import tool_name
+from prefold.prompts.divergence.compare import compare
+from prefold.prompts.prompt import Prompt, Section
 from prefold.providers.usage import Usage
 
 RULES = "\n".join(f"Rule {number}: check item {number} of the handbook before you answer." for number in range(300))
@@ -274,10 +278,149 @@ def test_planned_breakpoints(anthropic_client, provider):
     assert 0 == client.prefold.faults
 
 
-def test_a_body_that_cannot_be_edited_is_sent_as_it_is(openai_client, provider):
+def test_a_body_that_cannot_be_edited_is_sent_as_it_is(openai_client, provider, caplog):
     client = watch(openai_client, canonicalize=True)
-    client.chat.completions.create(model="gpt-5", messages=[user("Hi")], tools=[{"type": "function", "function": 7}])
-    assert [{"type": "function", "function": 7}] == provider.bodies[-1]["tools"]
+    for _ in range(2):
+        ask_openai(client, {"role": 7})
+        assert {"role": 7} == provider.bodies[-1]["messages"][1]
+    (record,) = caplog.records
+    assert logging.WARNING == record.levelno
+    assert "sent as it is: messages[1].role is not a text" in record.getMessage()
+
+
+def test_requests_are_compared_even_if_they_cannot_be_edited(openai_client, monkeypatch, caplog):
+    def broken(*_):
+        raise RuntimeError("a fault with words of the prompt")
+
+    monkeypatch.setattr("prefold.clients.editing.canonicalize", broken)
+    client = watch(openai_client, canonicalize=True)
+    for minute in range(2):
+        ask_openai(client, system=f"Now: 2026-11-01T10:0{minute}:00Z\n{RULES}")
+    assert client.prefold.flush()
+    assert ["clock"] == [found.divergence.cause for found in client.prefold.breaks]
+    unedited, _ = caplog.records
+    assert "a request could not be changed and was sent as it is: RuntimeError" == unedited.getMessage()
+
+
+EDITS = {"canonicalize": True, "breakpoints": True}
+FUNCTIONS = [{"type": "function", "function": {"name": tool["name"], "parameters": {}}} for tool in TOOLS]
+
+
+def assert_extended(bodies, dialect):
+    """Each body begins with all of the one before it, and is edited as that one was."""
+    prompts = [Prompt.of(body, dialect) for body in bodies]
+    assert ["none"] * (len(bodies) - 1) == [str(compare(*pair).cause) for pair in pairwise(prompts)]
+    assert [["read", "search", "write"]] * len(bodies) == [list(map(tool_name, body["tools"])) for body in bodies]
+
+
+@pytest.mark.parametrize("api", ["messages", "beta"])
+def test_turns_with_answers_of_anthropic_stay_edited(api, anthropic_client, provider, caplog):
+    client = watch(anthropic_client, conversation=True, **EDITS)
+    create = client.messages.create if api == "messages" else client.beta.messages.create
+    messages = []
+    for turn in range(4):
+        messages.append(user(f"Question {turn}?"))
+        given = iter([*messages]) if api == "messages" else messages  # the SDK's beta uses up an iterator unsent
+        answered = create(model="claude-sonnet-5", max_tokens=9, system=RULES * 2, tools=TOOLS, messages=given)
+        messages.append({"role": "assistant", "content": answered.content})
+    assert_extended(provider.bodies, "anthropic")
+    for body in provider.bodies:
+        assert {"type": "ephemeral"} == body["messages"][-1]["content"][0]["cache_control"]
+        assert {"type": "ephemeral"} == body["system"][0]["cache_control"]
+    last = Prompt.of(provider.bodies[-1], "anthropic")
+    said = [segment.text for segment in last.segments if segment.section is Section.MESSAGES]
+    assert ["Question 0?", "Blue.", "Question 1?", "Blue.", "Question 2?", "Blue.", "Question 3?"] == said
+    assert [] == causes(client)
+    assert [] == caplog.records
+
+
+@pytest.mark.parametrize("model", ["gpt-5", "gpt-5.6"])
+def test_turns_with_answers_of_openai_stay_edited(model, openai_client, provider, caplog):
+    client = watch(openai_client, conversation=True, **EDITS)
+    messages = []
+    for turn in range(3):
+        messages.append(user(f"Question {turn}?"))
+        answered = ask_openai(client, *messages, tools=FUNCTIONS, model=model)
+        messages.append(answered.choices[0].message)
+    assert_extended(provider.bodies, "openai")
+    assert "Blue." == provider.bodies[-1]["messages"][2]["content"]
+    assert 1 == len({body.get("prompt_cache_key") for body in provider.bodies} - {None})
+    assert [] == causes(client)
+    assert [] == caplog.records
+
+
+@pytest.mark.parametrize("model", ["gpt-5", "gpt-5.6"])
+def test_turns_with_items_of_openai_stay_edited(model, openai_client, provider, caplog):
+    client = watch(openai_client, conversation=True, **EDITS)
+    tools = [{"type": "function", "name": tool["name"], "parameters": {}} for tool in TOOLS]
+    items = []
+    for turn in range(3):
+        items.append(user(f"Question {turn}?"))
+        answered = client.responses.create(model=model, instructions=RULES, tools=tools, input=items)
+        items += answered.output
+    assert_extended(provider.bodies, "responses")
+    assert "Blue." == provider.bodies[-1]["input"][1]["content"][0]["text"]
+    assert [] == causes(client)
+    assert [] == caplog.records
+
+
+def test_turns_with_contents_of_google_stay_edited(genai_client, provider, caplog):
+    client = watch(genai_client, **EDITS)
+    declarations = [{"name": tool["name"], "description": "Look."} for tool in TOOLS]
+    config = {"system_instruction": RULES, "tools": [{"function_declarations": declarations}]}
+    contents = []
+    for turn in range(3):
+        contents.append(genai.types.Content(role="user", parts=[genai.types.Part(text=f"Question {turn}?")]))
+        answered = client.models.generate_content(model="gemini-2.5-flash", contents=contents, config=config)
+        contents.append(answered.candidates[0].content)
+    bodies = [{**body, "tools": body["tools"][0]["functionDeclarations"]} for body in provider.bodies]
+    assert_extended(bodies, "gemini")
+    assert "Question 2?" == provider.bodies[-1]["contents"][4]["parts"][0]["text"]
+    assert [] == causes(client)
+    assert [] == caplog.records
+
+
+def test_iterators_and_files_reach_the_provider(anthropic_client, provider, tmp_path):
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"abc")
+
+    def request(edges):
+        source = {"type": "base64", "media_type": "image/png", "data": picture}
+        content = ({"type": "image", "source": source} for _ in range(2))
+        return {
+            "model": "claude-sonnet-5",
+            "max_tokens": 9,
+            "tools": iter(TOOLS),
+            "messages": (message for message in [{"role": "user", "content": content, "cache_control": edges}]),
+        }
+
+    anthropic_client.messages.create(**request(anthropic.omit))
+    client = watch(anthropic_client, canonicalize=True)
+    client.messages.create(**request(anthropic.omit))
+    plain, edited = provider.bodies
+    assert "YWJj" == edited["messages"][0]["content"][1]["source"]["data"]
+    assert plain["messages"] == edited["messages"]
+    assert ["read", "search", "write"] == [tool["name"] for tool in edited["tools"]]
+    assert counted(client, requests=1, answered=1, usage=ADDED)
+
+
+def test_an_iterator_that_fails_is_the_callers_affair(anthropic_client, provider):
+    def failing():
+        yield user("Hi")
+        raise LookupError("a fault of the application's")
+
+    client = watch(anthropic_client)
+    with pytest.raises(LookupError, match="of the application's"):
+        client.messages.create(model="claude-sonnet-5", max_tokens=9, messages=failing())
+    assert [] == provider.bodies
+    assert counted(client, requests=1, failed=1)
+
+
+def test_planned_breakpoints_of_a_first_turn(provider):
+    for conversation in (None, True):
+        with openai.OpenAI(base_url=f"{provider.url}/v1", api_key="x", max_retries=0) as client:
+            ask_openai(watch(client, breakpoints=True, conversation=conversation), model="gpt-5.6")
+    assert ["explicit", None] == [body.get("prompt_cache_options", {}).get("mode") for body in provider.bodies]
 
 
 # Breaks
@@ -375,6 +518,18 @@ def test_another_model(openai_client):
     ask_openai(client, user("One?"))
     ask_openai(client, user("One?"), answer("Blue."), user("Two?"), model="gpt-5-mini")
     assert ["model"] == [cause for cause, _ in causes(client)]
+
+
+def test_a_name_in_the_rules_is_no_break_for_the_next_user(anthropic_client, caplog):
+    client = watch(anthropic_client)
+    for name in ("Ann", "Ben", "Cem"):
+        talk = [user("Hi"), answer("Blue."), user(f"What do you know of {name}?")]
+        ask_anthropic(client, talk[0], system=f"You speak with {name}.\n{RULES}")
+        ask_anthropic(client, *talk, system=f"You speak with {name}.\n{RULES}")
+    assert [] == causes(client)
+    ask_anthropic(client, *talk, answer("Little."), user("And now?"), system=f"You speak with Cem B.\n{RULES}")
+    assert [("text_edit", "system[0]")] == causes(client)
+    assert 1 == len(caplog.records)
 
 
 def test_labels_keep_assistants_apart(openai_client):
@@ -486,10 +641,10 @@ def test_a_cancelled_task(provider):
 @pytest.mark.parametrize(
     "place",
     [
-        "prefold.clients.watcher.json.dumps",
+        "prefold.clients.bodies.json.dumps",
         "prefold.clients.watcher.compare",
         "prefold.clients.watcher.Prompt.parse",
-        "prefold.clients.watcher.Prompt.of",
+        "prefold.clients.editing.Prompt.of",
         "prefold.clients.watcher.StreamUsage.feed",
         "prefold.clients.watcher.Worker.submit",
         "prefold.clients.attach._observe_answer",

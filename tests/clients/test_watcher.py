@@ -86,20 +86,6 @@ def test_a_call_is_counted_once():
     assert expected == watcher.total
 
 
-def test_values_that_sdks_take_beside_json():
-    class Model:
-        def model_dump(self, **_):
-            return {"role": "user", "content": "Hi"}
-
-    watcher = Watcher()
-    watcher.begin({"model": "gpt-5", "messages": [Model()]}, Dialect.OPENAI)
-    assert 0 == watcher.faults
-    once = iter([{"role": "user", "content": "Hi"}])
-    watcher.begin({"model": "gpt-5", "messages": once}, Dialect.OPENAI)
-    assert 1 == watcher.faults
-    assert 1 == len(list(once))  # it is the SDK's to read
-
-
 def test_a_worker_does_everything_in_order_and_refuses_what_is_too_much():
     done, may_go = [], threading.Event()
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from prefold.clients.bodies import UnreadableIterator, without_absent
 from prefold.clients.watcher import Call, Watcher
 from prefold.prompts.prompt import Dialect
 
@@ -33,7 +34,6 @@ _DIALECTS: Mapping[str, Dialect] = MappingProxyType(
         "/v1/messages": Dialect.ANTHROPIC,
     }
 )
-_ABSENT = ("Omit", "NotGiven")  # what both SDKs have in place of arguments that were not given
 _WITH_STREAM_OPTIONS = (Dialect.OPENAI, Dialect.COMPLETION)
 _GEMINI_METHODS = ("generateContent", "streamGenerateContent")
 _USAGE_OF_GEMINI = '"usageMetadata"'
@@ -57,7 +57,7 @@ def attach_to_rest(client: Any, watcher: Watcher) -> None:
         if dialect is None or not isinstance(options.json_data, Mapping):
             return None
         merged = {**options.json_data, **(options.extra_json or {})}  # as the SDK does later
-        body = {key: value for key, value in merged.items() if type(value).__name__ not in _ABSENT}
+        body = without_absent(merged)
         call = watcher.begin(body, dialect)
         sent = call.body
         if watcher.include_usage and dialect in _WITH_STREAM_OPTIONS and sent.get("stream"):
@@ -118,13 +118,6 @@ def _watched(
         observe: takes the answer and returns what the caller gets.
     """
 
-    def begun(arguments: tuple[Any, ...], named: Mapping[str, Any]) -> _Begun | None:
-        try:
-            return begin(*arguments, **named)
-        except Exception as error:  # noqa: BLE001 - an SDK of another form: its requests go on unwatched
-            watcher.fault(error)
-            return None
-
     def observed(answer: Any, call: Call) -> Any:
         try:
             return observe(answer, call)
@@ -136,7 +129,7 @@ def _watched(
 
         @functools.wraps(send)
         async def watched_coroutine(*arguments: Any, **named: Any) -> Any:
-            request = begun(arguments, named)
+            request = _begun(begin, watcher, arguments, named)
             if request is None:
                 return await send(*arguments, **named)
             with request.call:
@@ -147,7 +140,7 @@ def _watched(
 
     @functools.wraps(send)
     def watched(*arguments: Any, **named: Any) -> Any:
-        request = begun(arguments, named)
+        request = _begun(begin, watcher, arguments, named)
         if request is None:
             return send(*arguments, **named)
         with request.call:
@@ -155,6 +148,18 @@ def _watched(
         return observed(answer, request.call)
 
     return watched
+
+
+def _begun(
+    begin: Callable[..., _Begun | None], watcher: Watcher, arguments: tuple[Any, ...], named: Mapping[str, Any]
+) -> _Begun | None:
+    try:
+        return begin(*arguments, **named)
+    except UnreadableIterator as failure:
+        raise failure.error from None
+    except Exception as error:  # noqa: BLE001 - an SDK of another form: its requests go on unwatched
+        watcher.fault(error)
+        return None
 
 
 def _observe_answer(answer: Any, call: Call) -> Any:

@@ -29,7 +29,8 @@ class Relation(Enum):
     CONTINUES = "continues"
     """Whatever changed in what the two have in common is a break."""
     ASKS_ANEW = "asks anew"
-    """It puts another question to the same assistant: that the question differs is no break."""
+    """It puts another question to the same assistant: that the question differs is no break, nor is the user's name in
+    the rules."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +120,14 @@ class Conversations:
     def _closest(self, assistant: int, request: Sent) -> tuple[int, Sent | None]:
         """The one with most words in common, wherever they stand: a break at the front leaves no common prefix.
 
-        Of equals one with the same front, then the newest.
+        One with the same front comes first if it has any: others greet the assistant in the same words. Of equals the
+        newest.
         """
 
-        def closeness(entry: tuple[int, Sent]) -> tuple[int, bool, int]:
+        def closeness(entry: tuple[int, Sent]) -> tuple[bool, int, bool, int]:
             number, kept = entry
-            return len(request.words & kept.words), kept.front == request.front, number
+            common, has_front = len(request.words & kept.words), kept.front == request.front
+            return has_front and common > 0, common, has_front, number
 
         dialect = request.prompt.dialect
         entries = [
@@ -175,8 +178,9 @@ def relation_of(before: Sent, request: Sent) -> Relation:
     if shared == len(request.digests):  # it goes back to an earlier point, all of which is there
         return Relation.ASKS_ANEW
     parted, became = before.prompt.segments[shared], request.prompt.segments[shared]
-    if parted.section is not Section.MESSAGES:
-        return Relation.CONTINUES
+    if parted.section is not Section.MESSAGES:  # with a history in common it is the same conversation
+        has_history = any(segment.stability is Stability.SESSION for segment in request.prompt.segments)
+        return Relation.CONTINUES if has_history and request.words & before.words else Relation.ASKS_ANEW
     if became.stability is Stability.REQUEST:
         return Relation.ASKS_ANEW
     if parted.stability is Stability.REQUEST:  # the question, now history: the same, but for a change?

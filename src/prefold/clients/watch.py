@@ -8,12 +8,9 @@ from typing import Any, TypeVar
 
 from prefold.clients.attach import attach_to_genai, attach_to_rest
 from prefold.clients.counters import Break
+from prefold.clients.editing import Editor
 from prefold.clients.watcher import Watcher
 from prefold.errors import UsageError
-from prefold.prompts.breakpoints.plan import plan_breakpoints
-from prefold.prompts.canonical.canonicalize import canonicalize as canonical
-from prefold.prompts.divergence.reuse import target_rules
-from prefold.prompts.prompt import Prompt
 
 _Client = TypeVar("_Client")
 
@@ -26,6 +23,7 @@ def watch(
     label: str = "",
     canonicalize: bool = False,
     breakpoints: bool = False,
+    conversation: bool | None = None,
     include_usage: bool = False,
     on_break: Callable[[Break], None] | None = None,
     logger: logging.Logger | None = None,
@@ -40,6 +38,8 @@ def watch(
         label: what requests are counted under outside of any `with client.prefold.label(...)`.
         canonicalize: send equal prompts as equal bytes, as `prefold canonicalize` does with its default steps.
         breakpoints: mark prompts for the provider's cache, as `prefold breakpoints` plans it.
+        conversation: for `breakpoints`, whether each request is repeated by the next one. None to tell by an answer in
+            its history, which the first request of a conversation has not.
         include_usage: ask for usage at the end of OpenAI's chat and completion streams, which otherwise have none. They
             then end with a chunk without choices.
         on_break: is called with each break, on a thread of the watcher's own.
@@ -55,7 +55,9 @@ def watch(
     if isinstance(getattr(client, "prefold", None), Watcher):
         raise UsageError("This client is watched already.", hint="What is known of its requests is in client.prefold.")
     homes = [kind.__module__ for kind in type(client).__mro__]
-    edit = _edit(canonicalize=canonicalize, breakpoints=breakpoints)
+    edit = None
+    if canonicalize or breakpoints:
+        edit = Editor(canonicalize=canonicalize, breakpoints=breakpoints, conversation=conversation)
     watcher = Watcher(label=label, edit=edit, include_usage=include_usage, on_break=on_break, logger=logger)
     if any(home.split(".")[0] in ("openai", "anthropic") for home in homes) and hasattr(client, "request"):
         attach_to_rest(client, watcher)
@@ -76,16 +78,3 @@ def watcher_of(client: Any) -> Watcher:
     if not isinstance(watcher, Watcher):
         raise UsageError("This client is not watched.", hint="Watch it first: client = prefold.watch(client).")
     return watcher
-
-
-def _edit(*, canonicalize: bool, breakpoints: bool) -> Callable[[Prompt], Prompt] | None:
-    """What is done to each prompt; None if nothing is."""
-
-    def edit(prompt: Prompt) -> Prompt:
-        if canonicalize:
-            prompt = canonical(prompt).prompt
-        if breakpoints and (rules := target_rules(prompt)) is not None:
-            prompt = plan_breakpoints(prompt, rules).apply(prompt)
-        return prompt
-
-    return edit if canonicalize or breakpoints else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import threading
@@ -15,10 +14,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from prefold.clients.bodies import Body, UnreadableIterator, read_body
 from prefold.clients.conversations import Conversations, Relation, Sent
 from prefold.clients.counters import Break, Counters
 from prefold.clients.report import table
 from prefold.clients.worker import Worker
+from prefold.errors import PrefoldError
 from prefold.prompts.divergence.compare import compare
 from prefold.prompts.prompt import Dialect, Prompt
 from prefold.prompts.tokens import counter_for
@@ -85,6 +86,7 @@ class Watcher:
         self._conversations = Conversations()
         self._dropped = 0
         self._faults = 0
+        self._has_sent_unedited = False
         self._renew()
         if hasattr(os, "register_at_fork"):
             renew = weakref.WeakMethod(self._renew)
@@ -169,21 +171,50 @@ class Watcher:
 
         Returns:
             What to tell the rest to. Its `body` is the one to send.
+
+        Raises:
+            UnreadableIterator: if an iterator in the body fails: the application's own error, not one of the watcher.
         """
         call = Call(self, self._label.get(), body)
         self.count(call.label, Counters(requests=1))
         try:
-            if self._edit:
-                edited = self._edit(Prompt.of(body, dialect))
-                call.body = edited.value
+            given = read_body(body)
+            call.body = given.value
+            text = self._edited(call, given, self._edit, dialect) if self._edit else given.text
             if not any(body.get(field) for field in _FIELDS_OF_KEPT_HISTORY):
-                text = json.dumps(call.body, ensure_ascii=False, separators=(",", ":"), default=_plain)
-                if not self._worker.submit(_Seen(call.label, dialect, text, self._clock())):
-                    with self._lock:
-                        self._dropped += 1
+                self._leave(_Seen(call.label, dialect, text, self._clock()))
+        except UnreadableIterator:
+            call.failed()
+            raise
         except Exception as error:  # noqa: BLE001 - a request never fails because it is watched
             self.fault(error)
         return call
+
+    def _leave(self, seen: _Seen) -> None:
+        if not self._worker.submit(seen):
+            with self._lock:
+                self._dropped += 1
+
+    def _edited(self, call: Call, given: Body, edit: Callable[[Prompt], Prompt], dialect: Dialect) -> str:
+        """Give a call its edited body, and return it as compact JSON."""
+        try:
+            prompt = Prompt.parse(given.text, dialect)
+            edited = edit(prompt)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.fault(error)
+            self._warn_of_unedited(error)
+            return given.text
+        if edited.document is None or edited.value is prompt.value:
+            return given.text
+        call.body = given.with_files(edited.value)
+        return edited.document.source
+
+    def _warn_of_unedited(self, error: Exception) -> None:
+        with self._lock:
+            is_first, self._has_sent_unedited = not self._has_sent_unedited, True
+        if is_first:
+            reason = error if isinstance(error, PrefoldError) else type(error).__name__
+            self._logger.warning("a request could not be changed and was sent as it is: %s", reason)
 
     def count(self, label: str, more: Counters) -> None:
         """Add to a label's counters. Additions of whole numbers: nothing here can raise."""
@@ -268,7 +299,11 @@ class Call:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if kind is not None:
-            self._finish(Counters(failed=1))
+            self.failed()
+
+    def failed(self) -> None:
+        """There will be no answer."""
+        self._finish(Counters(failed=1))
 
     def answered(self, answer: object) -> None:
         """The whole answer is here, as the SDK's object or as JSON."""
@@ -296,12 +331,3 @@ class Call:
         if not self._is_done:  # an answer can be parsed twice, and a stream be asked again after its end
             self._is_done = True
             self.watcher.count(self.label, counters)
-
-
-def _plain(value: object) -> Any:
-    """JSON of what SDKs accept beside JSON; iterators are refused, because they can be read only once."""
-    if callable(dump := getattr(value, "model_dump", None)):
-        return dump(mode="json", exclude_unset=True, by_alias=True)
-    if callable(written := getattr(value, "isoformat", None)):
-        return written()
-    raise TypeError(f"a {type(value).__name__} is not JSON")
