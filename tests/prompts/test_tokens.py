@@ -11,7 +11,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from prefold.errors import MissingExtra, ModelError, UsageError
-from prefold.prompts.tokens import ExactCounter, TokenCounter, common_length, counter_for, divergence_token, token_at
+from prefold.prompts.sequences import common_length
+from prefold.prompts.tokens import (
+    ExactCounter,
+    RememberingCounter,
+    TokenCounter,
+    counter_for,
+    divergence_token,
+    token_at,
+)
 
 PROSE = """\
 You are a helpful assistant of an online shop. Answer in the customer's language, keep to the facts in the documents
@@ -319,3 +327,25 @@ def test_common_length(one, other):
 def test_common_length_of_long_texts(length):
     assert length == common_length("a" * length + "b" * 9000, "a" * length + "c")
     assert length == common_length("a" * length, "a" * length)
+
+
+def test_a_text_is_counted_once() -> None:
+    asked: list[str] = []
+
+    class Counter:
+        name = "letters"
+        is_exact = True
+
+        def count(self, text: str) -> int:
+            asked.append(text)
+            return len(text)
+
+        def encode(self, text: str) -> list[int]:
+            return [ord(letter) for letter in text]
+
+    counter = RememberingCounter(Counter(), capacity=2)
+    assert [3, 3, 2, 3] == [counter.count(text) for text in ("abc", "abc", "ab", "abc")]
+    assert ["abc", "ab"] == asked
+    assert [1, 3] == [counter.count(text) for text in ("a", "abc")]  # it was full, and began anew
+    assert ["abc", "ab", "a", "abc"] == asked
+    assert ("letters", True, [97]) == (counter.name, counter.is_exact, counter.encode("a"))

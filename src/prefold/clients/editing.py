@@ -13,10 +13,9 @@ from prefold.prompts.breakpoints.plan import plan_breakpoints, rules_to_plan
 from prefold.prompts.canonical.canonicalize import canonicalize
 from prefold.prompts.dialects import PROMPT_FIELDS
 from prefold.prompts.prompt import Dialect, Prompt
-from prefold.prompts.tokens import TokenCounter, counter_for
+from prefold.prompts.tokens import RememberingCounter, counter_for
 
 _MAX_FRONTS = 64  # tools and rules kept in canonical form
-_MAX_COUNTS = 16_384  # texts whose tokens are known
 _CONVERSATION_FIELDS = frozenset({"messages", "input", "contents", "prompt"})
 _dumped = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -35,7 +34,7 @@ class Editor:
         self._places = breakpoints
         self._conversation = conversation
         self._canonical_front = functools.lru_cache(_MAX_FRONTS)(_canonical_front)
-        self._counter_for = functools.lru_cache(_MAX_FRONTS)(lambda model: _Remembered(counter_for(model)))
+        self._counter_for = functools.lru_cache(_MAX_FRONTS)(lambda model: RememberingCounter(counter_for(model)))
 
     def __call__(self, prompt: Prompt) -> Prompt:
         """The prompt to send; the same one if there is nothing to change.
@@ -70,31 +69,3 @@ def _canonical_front(text: str, dialect: Dialect) -> dict[str, Any] | None:
     front = json.loads(text)
     new: dict[str, Any] = canonicalize(Prompt.of(front, dialect)).prompt.value
     return None if new is front else new
-
-
-class _Remembered:
-    """A counter that knows what it counted before.
-
-    Args:
-        counter: the counter.
-    """
-
-    def __init__(self, counter: TokenCounter) -> None:
-        self._counter = counter
-        self._counts: dict[tuple[int, int], int] = {}  # by hash and length: the texts need not be kept
-        self.name = counter.name
-        self.is_exact = counter.is_exact
-
-    def count(self, text: str) -> int:
-        """Number of tokens of a text."""
-        key = hash(text), len(text)
-        tokens = self._counts.get(key)
-        if tokens is None:
-            if len(self._counts) >= _MAX_COUNTS:
-                self._counts.clear()
-            tokens = self._counts[key] = self._counter.count(text)
-        return tokens
-
-    def encode(self, text: str) -> list[int]:
-        """As the counter's."""
-        return self._counter.encode(text)

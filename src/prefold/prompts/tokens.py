@@ -121,6 +121,36 @@ class Estimate:
         )
 
 
+class RememberingCounter:
+    """A counter that counts each text once.
+
+    Args:
+        counter: what counts.
+        capacity: how many texts it knows; then it begins anew.
+    """
+
+    def __init__(self, counter: TokenCounter, capacity: int = 16_384) -> None:
+        self._counter = counter
+        self._capacity = capacity
+        self._counts: dict[tuple[int, int], int] = {}  # by hash and length, so that no text is kept
+        self.name = counter.name
+        self.is_exact = counter.is_exact
+
+    def count(self, text: str) -> int:
+        """Number of tokens of a text."""
+        key = hash(text), len(text)
+        tokens = self._counts.get(key)
+        if tokens is None:
+            if len(self._counts) >= self._capacity:
+                self._counts.clear()
+            tokens = self._counts[key] = self._counter.count(text)
+        return tokens
+
+    def encode(self, text: str) -> list[int]:
+        """As the counter's."""
+        return self._counter.encode(text)
+
+
 def counter_for(model: str = "", tokenizer: str | None = None) -> TokenCounter:
     """The best counter there is for a model.
 

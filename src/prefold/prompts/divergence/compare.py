@@ -21,7 +21,7 @@ from prefold.prompts.prompt import Prompt, Section
 from prefold.prompts.sequences import common_length
 from prefold.prompts.templates.breaks import TemplateBreak, template_break
 from prefold.prompts.templates.chat_template import ChatTemplate
-from prefold.prompts.tokens import TokenCounter, counter_for, divergence_token
+from prefold.prompts.tokens import RememberingCounter, TokenCounter, counter_for, divergence_token
 from prefold.prompts.view import header_of, view_of
 from prefold.providers.rules import CacheRules, Control
 
@@ -86,26 +86,6 @@ class Divergence:
         return {**shown, "path": None if self.path is None else str(self.path)}
 
 
-class _Remembering:
-    """A counter that counts each text once: the same segments are measured in both requests, and in their copies."""
-
-    def __init__(self, counter: TokenCounter) -> None:
-        self._counter = counter
-        self.name = counter.name
-        self.is_exact = counter.is_exact
-        self._counts: dict[str, int] = {}
-
-    def count(self, text: str) -> int:
-        """Number of tokens of a text."""
-        if (known := self._counts.get(text)) is None:
-            known = self._counts[text] = self._counter.count(text)
-        return known
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text."""
-        return self._counter.encode(text)
-
-
 @dataclass(frozen=True, slots=True)
 class _Comparison:
     """Two requests, compared and measured, before anything is mended."""
@@ -157,7 +137,7 @@ def compare(
         return _by_template(blamed, counter or counter_for(before.model))
     rules = rules or target_rules(before)
     counter = counter or counter_for(before.model)
-    remembering = _Remembering(counter)
+    remembering = RememberingCounter(counter)  # both requests and their copies have the same segments
     found = _compared(before, after, rules, remembering, gap_seconds)
     if found.cause == NONE and observed_tokens is not None and 2 * observed_tokens < found.reuse.tokens:
         reused = Reuse(observed_tokens, found.reuse.tokens)
