@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from prefold.cli.canonicalize import _STEPS, canonicalize
 from prefold.errors import InvalidRequest, PrefoldError, UsageError
 from prefold.prompts.canonical.canonicalize import DEFAULT_STEPS, Step
-from prefold.prompts.canonical.spelling import Granularity
+from prefold.prompts.canonical.moments import Granularity
 
 TOOLS = [{"name": "search"}, {"name": "read"}]
 BODY = {"model": "claude-x", "system": "Now: 2026-11-30 08:54.", "tools": TOOLS, "messages": []}
@@ -45,7 +45,7 @@ def test_standard_input() -> None:
 def test_steps_stand_for_themselves_and_safe_for_those_that_keep_the_meaning(body: Path) -> None:
     day = json.dumps(BODY).replace(" 08:54", "")
     assert f"{day}\n" == run(body, "--step", "datetimes").stdout
-    hour = CANONICAL.replace("08:54", "08:00")
+    hour = CANONICAL.replace(" 08:54", "T08:00")
     assert f"{hour}\n" == run(body, "--step", "safe", "--step", "datetimes", "--granularity", "hour").stdout
 
 
@@ -104,6 +104,53 @@ def test_one_request_in_each_line(tmp_path: Path, name: str) -> None:
     assert "line" in result.stderr
 
 
+def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text("not json\n")
+    error = run(path).exception
+    assert isinstance(error, InvalidRequest)
+    assert f"Line 1 of {path}: There is no JSON object." == error.message
+
+
+def test_records_are_changed_in_the_bodies_that_they_hold(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    records = [
+        f'{{"ts": 1.50,  "request": {json.dumps(BODY)}, "cost": 1e5}}',
+        f'{{"b": 1, "a": {{"kwargs": 2}}, "body":{json.dumps(json.dumps(BODY))}}}',
+        f'{{"request": {{"headers": {{"b": 1}},  "body": {json.dumps(BODY)}}}}}',
+    ]
+    path.write_text("".join(f"{record}\r\n" for record in records))
+    expected = [
+        f'{{"ts": 1.50,  "request": {CANONICAL}, "cost": 1e5}}',
+        f'{{"b": 1, "a": {{"kwargs": 2}}, "body":{json.dumps(CANONICAL)}}}',
+        f'{{"request": {{"headers": {{"b": 1}},  "body": {CANONICAL}}}}}',
+    ]
+    result = run(path)
+    assert "".join(f"{record}\r\n" for record in expected).encode() == result.stdout_bytes
+    for number in range(1, 4):
+        assert f"{CANONICAL}\n" == run(f"{path}:{number}").stdout
+    run(path, "--write")
+    assert result.stdout_bytes == path.read_bytes()
+    assert "Nothing to change." in run(path, "--check").stderr
+
+
+def test_a_record_over_several_lines(body: Path) -> None:
+    record = json.dumps({"ts": 1, "body": 0}, indent=2)
+    body.write_text(record.replace("0", json.dumps(BODY)))
+    assert record.replace("0", CANONICAL) + "\n" == run(body).stdout
+
+
+def test_date_times_in_doubt_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps({"body": {**BODY, "system": "Now: 11/12/2026 08:54"}}) + "\n")
+    result = run(path, "--step", "datetimes", "--check")
+    assert 0 == result.exit_code
+    expected = "line 1, system: 11/12/2026 08:54 stays as it is, because its day and month may be either way round.\n"
+    assert f"{expected}Nothing to change.\n" == result.stderr
+    (note,) = json.loads(run(path, "--step", "datetimes", "--json").stdout)["notes"]
+    assert {"line": 1, "path": "system", "step": "datetimes", "text": "11/12/2026 08:54"}.items() <= note.items()
+
+
 def test_one_request_over_several_lines(body: Path) -> None:
     body.write_text(json.dumps(BODY, indent=2))
     assert f"{CANONICAL}\n" == run(body).stdout
@@ -132,7 +179,13 @@ def test_the_options_name_what_there_is() -> None:
         (b"[1]", InvalidRequest, "not a JSON object"),
         (b'{"a":' + b"[" * 100_000, InvalidRequest, "nested too deeply"),
         (b'{"messages": 5}', InvalidRequest, "dialect"),
-        (b'{"messages":[]}\n{"messages":[}\n', InvalidRequest, "Line 2: "),
+        (b'{"messages":[]}\n{"messages":[}\n', InvalidRequest, r"Line 2 of .*body.json: .* column 14"),
+        (b'{"messages":[]}\nnot json\n', InvalidRequest, r"Line 2 of .*body.json: There is no JSON object"),
+        (
+            b'{"messages":[]}\n{"body":{"messages":[{"role":"user","content":5}]}}\n',
+            InvalidRequest,
+            "Line 2 of .*content",
+        ),
         (b'{"messages":[{"role":"user","content":5}]}', InvalidRequest, r"messages\[0\].content"),
     ],
 )
@@ -151,6 +204,8 @@ def test_bad_options(body: Path, tmp_path: Path) -> None:
         ([tmp_path / "missing.json"], "no file"),
         ([body, "--write", "--check"], "exclude each other"),
         (["-", "--write"], "Standard input"),
+        ([f"{body}:1", "--write"], "is no file to write to"),
+        ([f"{body}:9"], "has 1 lines"),
         ([body, "--dialect", "klingon"], "klingon"),
     ):
         result = run(*arguments, input="{}")

@@ -77,6 +77,20 @@ def test_the_pause_is_the_logs_unless_it_is_given(prefold, files: Path) -> None:
     assert "none" == report(prefold, "log.jsonl", "--gap", "60", code=0)["cause"]
 
 
+@pytest.mark.parametrize(("cached", "cause", "code"), [(0, "evicted", 1), (1152, "none", 0)])
+def test_usage_in_a_log_tells_what_was_evicted(prefold, files: Path, cached: int, cause: str, code: int) -> None:
+    def record(*more: str) -> dict[str, Any]:
+        messages = [
+            {"role": "system", "content": RULES},
+            *({"role": "user", "content": text} for text in ("Hi.", *more)),
+        ]
+        usage = {"prompt_tokens": 1410, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": cached}}
+        return {"request": {"model": "gpt-5.2", "messages": messages}, "response": {"usage": usage}}
+
+    (files / "log.jsonl").write_text("\n".join(map(json.dumps, (record(), record("And?")))))
+    assert cause == report(prefold, "log.jsonl", code=code)["cause"]
+
+
 def test_another_cache_loses_other_tokens(prefold, files: Path) -> None:
     exact = report(prefold, "a.json", "b.json", "--provider", "prefold")
     assert exact["hit_tokens"] > 0

@@ -104,11 +104,13 @@ def test_the_dialect_can_be_given(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:
-    assert f"{tmp_path / 'none'} cannot be read" in refused(tmp_path / "none").message
+    assert f"There is no file {tmp_path / 'none'}" in refused(tmp_path / "none").message
     assert "cannot be read" in refused(tmp_path).message
     broken = tmp_path / "broken.jsonl"
     broken.write_text(json.dumps(body(0)) + "\n{]\n", "utf-8")
-    assert f"Line 2 of {broken} is not valid JSON" in refused(broken).message
+    assert f"Line 2 of {broken}: The body is not valid JSON" in refused(broken).message
+    broken.write_text("not json\n", "utf-8")
+    assert f"Line 1 of {broken}: There is no JSON object" in refused(broken).message
     assert "line 1, column 2" in refused("-", stdin="{]").message
     assert "empty" in refused("-", stdin="").message
     assert "Standard input is not UTF-8" in refused("-", stdin=b"\x80\x81\n").message
@@ -116,6 +118,7 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     assert "no dialect 'latin'" in refused("-", "--dialect", "latin", stdin="{}").message
     assert "nested too deeply" in refused("-", stdin='{"messages":' + "[" * 200_000).message
     assert "none of messages" in refused("-", stdin='{"a": 1}').message
+    assert "tools is not a list" in refused("-", stdin='{"messages": [], "tools": {"a": 1}}').message
 
 
 def test_options_that_exclude_each_other(log: Path) -> None:
@@ -134,3 +137,30 @@ def test_signs_that_no_terminal_should_get(option: str) -> None:
     output = run("-", option, stdin=json.dumps(value), code=0).output
     assert "\ufffd" in output
     assert not {"\x1b", "\ud800", "\u202e"} & set(output)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"model": "gpt-4.1", "messages": []},
+        {"model": "claude-sonnet-4-5", "messages": [], "tools": []},
+        {"model": "gemini-3", "contents": []},
+    ],
+)
+def test_there_may_be_nothing_to_order(value: dict[str, Any]) -> None:
+    content = json.dumps(value)
+    assert "There is nothing to order.\n" == run("-", stdin=content).output
+    assert [{"requests": 1, "spans": []}] == json.loads(run("-", "--json", stdin=content).stdout)["families"]
+    assert f"{content}\n" == run("-", "--patched", stdin=content).stdout
+
+
+def test_a_line_of_a_log(log: Path) -> None:
+    report = json.loads(run(f"{log}:2", "--json", code=1).stdout)
+    assert "Now: 2026-11-01T10:01:00Z" == report["families"][0]["spans"][0]["text"]
+
+
+def test_the_patched_request_keeps_the_bytes_of_a_body_in_a_record(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    content = '{"model": "gpt-4.1",  "temperature": 1.50, "messages": []}'
+    path.write_text(f'{{"body": {content}, "ts": 1}}\n', "utf-8")
+    assert f"{content}\n" == run(path, "--patched").stdout

@@ -50,6 +50,14 @@ def test_each_part_with_its_source(body):
     assert "<|user|>\n1 + 1?\n" in result.output
 
 
+def test_a_line_of_a_log_is_the_body_that_it_holds(body, tmp_path):
+    log = tmp_path / "log.jsonl"
+    records = [{"ts": 1, "request": BODY}, {"ts": 2, "body": json.dumps(BODY)}, BODY]
+    log.write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
+    outputs = {invoke(f"{log}:{number}").output for number in (1, 2, 3)}
+    assert {invoke(body).output} == outputs
+
+
 def test_json_adds_up(body):
     result = invoke(body, "--json")
     report = json.loads(result.output)

@@ -248,3 +248,18 @@ def test_any_parts_come_in_order_however_they_are_added(parts: Any, dialect: Dia
     random.shuffle(mixed_up)
     again = built([*(part for part in numbered if part[1] == "system"), *mixed_up])
     assert prompt.render() == again.render()
+
+
+def test_parts_of_one_name_are_in_one_order() -> None:
+    tools = [{"type": "mcp", "server_label": "s", "server_url": url} for url in ("https://a", "https://b")]
+    bodies = [
+        PromptBuilder().tool(one).tool(two).document("d", first).document("d", second).message("user", "Hi")
+        for one, two, first, second in ((*tools, "x", "y"), (*tools[::-1], "y", "x"))
+    ]
+    assert 1 == len({builder.build("anthropic").render() for builder in bodies})
+
+
+def test_what_is_of_a_customer_is_of_a_session() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        PromptBuilder().system(f"Customer id: {REQUEST_ID}")
+    assert "stability='session'" in caught.value.hint

@@ -7,14 +7,18 @@ from typing import Any
 import pytest
 
 from prefold.errors import InvalidRequest
-from prefold.prompts.logged import Conversations, Logged, RequestLog, logged_of
+from prefold.prompts.logged import Conversations, Logged, RequestLog, parse_logged, with_body
 from prefold.prompts.prompt import Dialect, Prompt
 
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hello."}]}
 
 
-def log_of(text: str, dialect: Dialect | None = None) -> RequestLog:
-    return RequestLog(io.StringIO(text, newline=""), "log.jsonl", dialect)
+def log_of(text: str, dialect: Dialect | None = None, name: str = "requests") -> RequestLog:
+    return RequestLog(io.StringIO(text, newline=""), name, dialect)
+
+
+def logged_of(record: dict[str, Any]) -> Logged:
+    return parse_logged(json.dumps(record).encode())
 
 
 @pytest.mark.parametrize("field", ["request", "body", "request_body", "kwargs", "input"])
@@ -83,12 +87,57 @@ def test_one_text() -> None:
 
 
 @pytest.mark.parametrize(
+    "record",
+    [
+        '{"model": "m",  "messages": [], "temperature": 1.50}',
+        '{"ts": 1,  "request": %s, "cost": 1.0}',
+        '{"http": {"a": [1e5]}, "request": {"headers": {},  "body" : %s } , "n": 1.0}',
+    ],
+)
+def test_a_body_keeps_its_bytes_in_whatever_it_is(record: str) -> None:
+    body = '{"model": "m",  "messages": [], "temperature": 1.50}'
+    line = record.replace("%s", body).encode()
+    assert body.encode() == parse_logged(line).prompt.render()
+    assert record.replace("%s", '{"messages":[]}').encode() == with_body(line, b'{"messages":[]}') or "%s" not in record
+    assert line == with_body(line, body.encode())
+
+
+def test_a_body_that_is_a_text_keeps_its_bytes() -> None:
+    body = '{"messages":  [{"role": "user", "content": "\\u00e9 \\n 你"}]}'
+    line = json.dumps({"ts": 1.0, "body": json.dumps({"request": body})}).encode()
+    assert body.encode() == parse_logged(line).prompt.render()
+    assert line == with_body(line, body.encode())
+    changed = with_body(line, b'{"messages":[]}')
+    assert b'{"messages":[]}' == parse_logged(changed).prompt.render()
+    assert changed.startswith(b'{"ts": 1.0, "body": "')
+
+
+def test_plain_text_and_a_bare_body_are_replaced_as_a_whole() -> None:
+    assert "Why?" == parse_logged(b"Why?").prompt.value
+    assert b"How?" == with_body(b"Why?", b"How?")
+    assert b"{}" == with_body(b'{"messages": []}', b"{}")
+
+
+def test_words_of_a_user_that_are_json_are_no_body() -> None:
+    body = {"model": "gpt-4.1", "input": json.dumps({"prompt": "Hi"})}
+    assert body == logged_of(body).prompt.value
+
+
+def test_the_dialect_can_be_given_by_name() -> None:
+    line = json.dumps({"body": {"system": "Hi", "messages": []}})
+    assert Dialect.BEDROCK is parse_logged(line, "converse").prompt.dialect
+    with pytest.raises(InvalidRequest, match="no dialect 'latin'"):
+        parse_logged(line, "latin")
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
-        (json.dumps(BODY) + "\n{\n", "Line 2 of log.jsonl is not valid JSON"),
-        (json.dumps(BODY) + "\n[1]\n", "Line 2 of log.jsonl: There is no JSON object"),
-        (json.dumps(BODY) + '\n{"a": 1}\n', "Line 2 of log.jsonl: The body has none of messages"),
-        (json.dumps(BODY) + '\n{"messages": [7]}\n', r"Line 2 of log.jsonl: messages\[0\] is not a message"),
+        (json.dumps(BODY) + "\n{\n", r"Line 2 of requests: .* not valid JSON: .* column 2"),
+        (json.dumps(BODY) + "\n[1]\n", "Line 2 of requests: The body is not a JSON object"),
+        (json.dumps(BODY) + "\nnot json\n", "Line 2 of requests: There is no JSON object"),
+        (json.dumps(BODY) + '\n{"a": 1}\n', "Line 2 of requests: The body has none of messages"),
+        (json.dumps(BODY) + '\n{"messages": [7]}\n', r"Line 2 of requests: messages\[0\] is not a message"),
         ('{"a": 1}', "none of messages"),
         ('{"messages": [', "line 1, column"),
         ("", "empty"),
@@ -101,7 +150,17 @@ def test_what_cannot_be_read_is_named(text: str, message: str) -> None:
         list(log_of(text))
 
 
+def test_a_file_of_lines_is_known_by_its_name() -> None:
+    assert 1 == len(list(log_of(json.dumps({"body": BODY}), name="log.jsonl")))
+    with pytest.raises(InvalidRequest, match=r"Line 1 of log\.ndjson: There is no JSON object"):
+        list(log_of("not json\n", name="log.ndjson"))
+    with pytest.raises(InvalidRequest, match="empty"):
+        list(log_of("\n", name="log.jsonl"))
+
+
 def test_bytes_that_are_no_text() -> None:
+    with pytest.raises(InvalidRequest, match="not UTF-8"):
+        parse_logged(b'{"messages":\xff')
     stream = io.TextIOWrapper(io.BytesIO(b"\xff\xfe{}\n"), encoding="utf-8", newline="")
     with pytest.raises(InvalidRequest, match=r"log\.gz is not UTF-8"):
         list(RequestLog(stream, "log.gz"))

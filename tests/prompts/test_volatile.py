@@ -86,11 +86,49 @@ def test_dates(written: str) -> None:
         "下午 3:05",
         "10点30分",
         "午後3時",
+        "09時43分",
+        "10.03 Uhr",
+        "10 Uhr",
+        "10 o'clock",
+        "2026年11月1日10:03",
+        "2026年11月1日10:03:22",
+        "2026年11月1日10点03分",
+        "2026年11月1日（星期日）10:03",
+        "2026年11月1日星期日下午3点",
     ],
 )
 def test_times(written: str) -> None:
     assert [("time", written)] == found_in(f"Now ({written}) answer")
     assert [("time", written)] == found_in(written)
+
+
+CLOCK_FORMS = [
+    ("date", "2026-11-30"),
+    ("date", "2026/11/30"),
+    ("date", "2026年11月30日"),
+    ("time", "2026-11-30 09:43:11"),
+    ("time", "2026-11-30T10:03:22"),
+    ("time", "2026年11月30日10:03"),
+    ("time", "14:30"),
+    ("time", "09:43:11"),
+]
+
+
+@pytest.mark.parametrize("label", ["Time", "date", "Now", "当前时间", "日期", "現在時刻"])
+@pytest.mark.parametrize("colon", [":", "：", ": "])
+@pytest.mark.parametrize(("kind", "written"), CLOCK_FORMS)
+def test_a_clock_directly_behind_a_colon_is_seen_as_a_whole(kind: str, written: str, colon: str, label: str) -> None:
+    assert [(kind, written)] == found_in(f"{label}{colon}{written}\n你好")
+
+
+@pytest.mark.parametrize("text", ["fe80:10:00", "a:10:00", "1:2026-11-30", "::10:00"])
+def test_no_clock_begins_within_an_address(text: str) -> None:
+    assert [] == found_in(text)
+
+
+@pytest.mark.parametrize("text", ["9:00-18:00", "Sat 10:00-14:00", "Mo 08:00–18:30", "每天9:00~18:00"])
+def test_a_span_of_hours_is_no_clock(text: str) -> None:
+    assert [] == found_in(text)
 
 
 @pytest.mark.parametrize("text", ["Today is Sunday.", "Current day: Sunday", "Now it is Sunday", "Weekday = Sunday"])
@@ -157,6 +195,8 @@ def test_identifiers_addresses_and_nonces(kind: str, written: str) -> None:
         ("会话ID：8842", "8842"),
         ("请求编号：8842", "8842"),
         ("user_id = 'u-17'", "u-17"),
+        ("User: Ann (user_id 8842193), tenant acme", "8842193"),
+        ("Session ID 8842193", "8842193"),
     ],
 )
 def test_labelled_identifiers(text: str, value: str) -> None:

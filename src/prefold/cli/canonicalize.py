@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import json
+import io
+import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
 from prefold.cli.exit_codes import ExitCode
 from prefold.cli.outputs import write_file
-from prefold.cli.session import console
+from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
-    from prefold.prompts.canonical.canonicalize import Canonical, Change, Step
+    from prefold.prompts.canonical.canonicalize import Canonical, Change, Note, Step
     from prefold.prompts.prompt import Prompt
 
 _SAFE = "safe"
 _STEPS = (
-    *("tool_order", "key_order", "numbers", "json_whitespace", "line_ends", "unicode", "trailing_space"),
-    *("schema_property_order", "whole_numbers", "embedded_json", "datetimes", "uuids", "document_order"),
+    *("tool_order", "key_order", "numbers", "json_whitespace", "json_escapes", "line_ends", "unicode"),
+    *("trailing_space", "schema_property_order", "whole_numbers", "embedded_json", "datetimes", "uuids"),
+    "document_order",
 )
 _GRANULARITIES = ("day", "hour", "minute", "second")
-_LINE_SUFFIXES = (".jsonl", ".ndjson")
 _MOST_ROWS = 40
 
 
@@ -66,33 +68,37 @@ def canonicalize(
 ) -> None:
     """Print BODY in canonical form, and what was changed.
 
-    BODY is a request, a file with one in each line (.jsonl), or - for standard input. The result goes to standard
-    output, the list of changes to standard error. Steps that change what the model reads are done only where they are
-    asked for: prefold canonicalize BODY --step safe --step datetimes.
+    BODY is a request, a file with one in each line (.jsonl), or - for standard input; a record of a log is changed in
+    the body that it holds. FILE:NUMBER is the body in one line of a log. The result goes to standard output, the list
+    of changes to standard error. Steps that change what the model reads are done only where they are asked for:
+    prefold canonicalize BODY --step safe --step datetimes.
     """
     from functools import partial
 
-    from prefold.cli.inputs import STANDARD_INPUT, read_bytes
+    from prefold.cli.inputs import STANDARD_INPUT, read_request
     from prefold.errors import UsageError
     from prefold.prompts.canonical import canonicalize as canonical
-    from prefold.prompts.canonical.spelling import Granularity
+    from prefold.prompts.canonical.moments import Granularity
 
     if write and check:
         raise UsageError("--write and --check exclude each other.", hint="Check first, then write.")
     if write and body == STANDARD_INPUT:
         raise UsageError("Standard input is no file to write to.", hint="Leave --write out, or name a file.")
-    content = read_bytes(body)
+    content = read_request(body)
+    is_line = body != STANDARD_INPUT and not os.path.lexists(body)
+    if write and is_line:
+        raise UsageError(f"{body} is no file to write to.", hint="Leave --write out, or name the whole file.")
     transform = partial(
         canonical.canonicalize,
         steps=_chosen(steps),
         granularity=Granularity(granularity),
         in_messages=messages,
     )
-    result = _transformed(content, transform, dialect, is_lines=_holds_lines(body, content))
+    result = _transformed(content, body, transform, dialect, keeps_records=not is_line)
     if write and result.content != content:
         write_file(Path(body), result.content)
     if as_json:
-        _print_json(result, prints_body=not (write or check))
+        echo_json(_report(result, prints_body=not (write or check)))
     else:
         _print_changes(result)
         if not (write or check):
@@ -101,12 +107,18 @@ def canonicalize(
         raise click.exceptions.Exit(ExitCode.FINDINGS)
 
 
+F = TypeVar("F", "Change", "Note")
+
+
 @dataclass(frozen=True)
-class _Located:
-    """A change, and the line that the request is on, counted from 1; None where the file is one request."""
+class _Located(Generic[F]):
+    """A change or a note, and the line that the request is on, counted from 1; None where the file is one request."""
 
     line: int | None
-    change: Change
+    found: F
+
+    def as_json(self) -> dict[str, Any]:
+        return {"line": self.line, **self.found.as_json()}
 
 
 @dataclass(frozen=True)
@@ -114,7 +126,8 @@ class _Result:
     """A file in canonical form."""
 
     content: bytes
-    changes: tuple[_Located, ...]
+    changes: tuple[_Located[Change], ...]
+    notes: tuple[_Located[Note], ...]
 
 
 def _chosen(steps: tuple[str, ...]) -> frozenset[Step]:
@@ -124,58 +137,53 @@ def _chosen(steps: tuple[str, ...]) -> frozenset[Step]:
     return DEFAULT_STEPS | named if _SAFE in steps else frozenset(named)
 
 
-def _holds_lines(name: str, content: bytes) -> bool:
-    """Whether each line is a request: by the file's name, else because the first of several lines is a whole one."""
-    if name.endswith(_LINE_SUFFIXES):
-        return bool(content.strip())
-    first, _, rest = content.lstrip().partition(b"\n")
-    if not first.startswith(b"{") or not rest.strip():
-        return False
-    try:
-        json.loads(first)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
 def _transformed(
-    content: bytes, transform: Callable[[Prompt], Canonical], dialect: str | None, *, is_lines: bool
+    content: bytes, name: str, transform: Callable[[Prompt], Canonical], dialect: str | None, *, keeps_records: bool
 ) -> _Result:
-    from prefold.errors import InvalidRequest
-    from prefold.prompts.prompt import Prompt
+    from prefold.cli.inputs import shown
+    from prefold.prompts.logged import holds_lines, in_line, parse_line, parse_logged, with_body
 
+    is_lines = holds_lines(name, io.BytesIO(content))
     written: list[bytes] = []
-    changes: list[_Located] = []
+    changes: list[_Located[Change]] = []
+    notes: list[_Located[Note]] = []
     for number, line in enumerate(content.split(b"\n") if is_lines else [content], 1):
         request = line.rstrip(b" \t\r\n")  # how a file or a line ends is no part of the request
         if is_lines and not request:
             written.append(line)
             continue
-        try:
-            found = transform(Prompt.parse(request, dialect))
-        except InvalidRequest as error:
-            if is_lines:
-                raise InvalidRequest(f"Line {number}: {error.message}", hint=error.hint, param=error.param) from None
-            raise
-        written.append(found.prompt.render() + line[len(request) :])
-        changes += (_Located(number if is_lines else None, change) for change in found.changes)
-    return _Result(b"\n".join(written), tuple(changes))
+        with in_line(number, shown(name)) if is_lines else nullcontext():
+            logged = parse_line(request, dialect) if is_lines else parse_logged(request, dialect)
+            found = transform(logged.prompt)
+        body = found.prompt.render()
+        written.append((with_body(request, body) if keeps_records else body) + line[len(request) :])
+        place = number if is_lines else None
+        changes += (_Located(place, change) for change in found.changes)
+        notes += (_Located(place, note) for note in found.notes)
+    return _Result(b"\n".join(written), tuple(changes), tuple(notes))
 
 
-def _print_json(result: _Result, *, prints_body: bool) -> None:
-    report: dict[str, Any] = {
+def _report(result: _Result, *, prints_body: bool) -> dict[str, Any]:
+    """The answer as `--json` prints it."""
+    return {
         "schema_version": 1,
-        "changes": [{"line": located.line, **located.change.as_json()} for located in result.changes],
+        "changes": [located.as_json() for located in result.changes],
+        "notes": [located.as_json() for located in result.notes],
         "body": result.content.decode(errors="surrogatepass") if prints_body else None,
     }
-    click.echo(json.dumps(report))
 
 
 def _print_changes(result: _Result) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from prefold.prompts.invisible import visible
+
     talk = console(stderr=True)
+    for note in result.notes[:_MOST_ROWS]:
+        place = f"line {note.line}, {note.found.path}" if note.line else str(note.found.path)
+        words = f"{place}: {visible(note.found.text)} stays as it is, because {note.found.reason}."
+        talk.print(words, markup=False, soft_wrap=True)
     if not result.changes:
         talk.print("Nothing to change.")
         return
@@ -184,19 +192,14 @@ def _print_changes(result: _Result) -> None:
     for name in (*(("line",) if has_lines else ()), "path", "step", "before", "after"):
         table.add_column(name, justify="right" if name == "line" else "left", overflow="fold")
     for located in result.changes[:_MOST_ROWS]:
-        change = located.change
+        change = located.found
         shown = (
             str(change.path) or "the whole body",
             change.step.value,
-            _visible(change.before),
-            _visible(change.after),
+            visible(change.before),
+            visible(change.after),
         )
         table.add_row(*(Text(cell) for cell in (*((str(located.line),) if has_lines else ()), *shown)))
     talk.print(table)
     if (more := len(result.changes) - _MOST_ROWS) > 0:
         talk.print(f"and {more} more; --json lists all.")
-
-
-def _visible(text: str) -> str:
-    """A text on one line, with what does not show written as an escape."""
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

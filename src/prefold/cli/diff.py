@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,18 +13,18 @@ from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
     from prefold.prompts.divergence.compare import Divergence
-    from prefold.prompts.logged import Logged
     from prefold.prompts.prompt import Prompt
     from prefold.prompts.templates.chat_template import ChatTemplate
 
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two requests to compare, and the seconds between them where the input says so."""
+    """Two requests to compare, with the seconds between them and what the second one hit, where the input says so."""
 
     before: Prompt
     after: Prompt
     gap_seconds: float | None = None
+    observed_tokens: int | None = None
 
 
 @click.command()
@@ -86,6 +85,7 @@ def diff(
         rules=target_rules(pair.before, provider),
         counter=counter_for(pair.before.model, tokenizer),
         gap_seconds=gap if gap is not None else pair.gap_seconds or 0.0,
+        observed_tokens=pair.observed_tokens,
         template=None if template is None else _template_in(template),
     )
     if patched:
@@ -158,28 +158,13 @@ def _read_pair(before: str, after: str | None, dialect: str | None) -> _Pair:
 
 
 def _paired(first: bytes, second: bytes, dialect: str | None) -> _Pair:
-    before, after = _logged(first, dialect), _logged(second, dialect)
+    from prefold.prompts.logged import parse_logged
+
+    before, after = parse_logged(first, dialect), parse_logged(second, dialect)
     gap = after.time - before.time if before.time is not None and after.time is not None else None
-    return _Pair(before.prompt, after.prompt, None if gap is None else max(0.0, gap))
-
-
-def _logged(content: bytes, dialect: str | None) -> Logged:
-    """A request: a body, a log record that holds one, or plain text."""
-    from dataclasses import replace
-
-    from prefold.prompts.logged import Logged, logged_of
-    from prefold.prompts.prompt import Dialect, Prompt
-
-    known = Dialect.named(dialect) if dialect else None
-    try:
-        record = json.loads(content)
-    except (ValueError, RecursionError):
-        record = None  # plain text, or a fault that is described better there
-    if not isinstance(record, dict):
-        return Logged(Prompt.parse(content, known))
-    logged = logged_of(record, known)
-    # A body that is not wrapped in a record keeps its bytes.
-    return replace(logged, prompt=Prompt.parse(content, known)) if logged.prompt.value is record else logged
+    usage = after.usage
+    observed = usage.read if usage is not None and usage.is_reported else None
+    return _Pair(before.prompt, after.prompt, None if gap is None else max(0.0, gap), observed)
 
 
 def _print(found: Divergence) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from prefold.cli.exit_codes import ExitCode
-from prefold.cli.session import console
+from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
     from prefold.prompts.ordering.proposal import Proposal
@@ -33,9 +32,10 @@ def order(requests: str, patched: bool, dialect: str | None, tokenizer: str | No
     How often each part varies, and the cacheable share before and after.
 
     LOG is a file of JSON Lines, oldest first: request bodies, or records that hold one as request, body or input, with
-    a timestamp and a session where there are any. BODY is one request, or a template. The exit code is 1 if there is a
-    better order.
+    a timestamp and a session where there are any. BODY is one request, or a template, or a line of a log as
+    FILE:NUMBER. The exit code is 1 if there is a better order.
     """
+    from prefold.cli.inputs import shown
     from prefold.errors import UsageError
     from prefold.prompts.logged import RequestLog
     from prefold.prompts.ordering.proposal import propose
@@ -46,8 +46,7 @@ def order(requests: str, patched: bool, dialect: str | None, tokenizer: str | No
     if patched and as_json:
         raise UsageError("--patched and --json exclude each other.", hint="The patched request is JSON already.")
     with _opened(requests) as stream:
-        name = "Standard input" if requests == "-" else requests
-        log = RequestLog(stream, name, Dialect.named(dialect) if dialect else None)
+        log = RequestLog(stream, shown(requests), Dialect.named(dialect) if dialect else None)
         variation = analyse(log)
         proposal = propose(variation, log)
         if patched:
@@ -58,7 +57,7 @@ def order(requests: str, patched: bool, dialect: str | None, tokenizer: str | No
             return
     counter = counter_for(variation.families[0].example.model if variation.families else "", tokenizer)
     if as_json:
-        click.echo(json.dumps(_report(proposal, counter), ensure_ascii=False))
+        echo_json(_report(proposal, counter))
     else:
         _print_tables(proposal, counter)
     if proposal.sections:
@@ -73,16 +72,22 @@ def _opened(requests: str) -> Iterator[TextIO]:
     import tempfile
     from pathlib import Path
 
+    from prefold.cli.inputs import STANDARD_INPUT, read_request
     from prefold.errors import UsageError
 
-    if requests == "-":
+    if requests == STANDARD_INPUT:
         with tempfile.TemporaryFile() as copy:
             shutil.copyfileobj(click.open_file("-", "rb"), copy)
             with io.TextIOWrapper(copy, encoding="utf-8", newline="") as stream:
                 yield stream
         return
+    path = Path(requests)
+    if not path.exists():
+        with io.TextIOWrapper(io.BytesIO(read_request(requests)), encoding="utf-8", newline="") as stream:
+            yield stream
+        return
     try:
-        with Path(requests).open(encoding="utf-8", newline="") as stream:
+        with path.open(encoding="utf-8", newline="") as stream:
             yield stream
     except OSError as error:
         raise UsageError(
@@ -117,8 +122,13 @@ def _print_tables(proposal: Proposal, counter: TokenCounter) -> None:
 
     variation = proposal.variation
     data = console()
+    if not any(family.example.segments for family in variation.families):
+        data.print("There is nothing to order.")
+        return
     for family in variation.families:
         spans = proposal.spans(family, counter)
+        if not spans:
+            continue
         plural = "s" if family.requests > 1 else ""
         table = Table(title=f"Spans of {family.requests:,} request{plural}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.add_column("span", overflow="ellipsis", no_wrap=True, max_width=24)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prefold.cli.exit_codes import ExitCode
-from prefold.cli.session import console
+from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,16 +38,17 @@ def render(
 
     With the source, stability and tokens of each part.
 
-    BODY is a file, - for standard input, or a line of a log as FILE:NUMBER. Without --template the view is that of a
-    hosted API, as far as requests show it. With it the text is exactly what the model's own template makes of the
-    request, and the exit code is 1 if the template does something at the cost of prefixes.
+    BODY is a file, - for standard input, or a line of a log as FILE:NUMBER: a body, or a record that holds one. Without
+    --template the view is that of a hosted API, as far as requests show it. With it the text is exactly what the
+    model's own template makes of the request, and the exit code is 1 if the template does something at the cost of
+    prefixes.
     """
     from prefold.cli.inputs import read_request
-    from prefold.prompts.prompt import Prompt
+    from prefold.prompts.logged import parse_logged
     from prefold.prompts.tokens import counter_for
     from prefold.prompts.view import view_of
 
-    prompt = Prompt.parse(read_request(body), dialect)
+    prompt = parse_logged(read_request(body), dialect).prompt
     text: str
     pieces: tuple[Piece, ...]
     findings: tuple[TemplateFinding, ...] = ()
@@ -60,14 +60,11 @@ def render(
         tokenizer = tokenizer or _tokenizer_in(template)
     report = _report(prompt, text, pieces, findings, counter_for(prompt.model, tokenizer))
     if as_json:
-        click.echo(_SURROGATES.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(report, ensure_ascii=False)))
+        echo_json(report)
     else:
         _print(report, show_invisible=show_invisible)
     if findings:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
-
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def _by_template(prompt: Prompt, folder: str) -> tuple[str, tuple[Piece, ...], tuple[TemplateFinding, ...]]:

@@ -8,7 +8,6 @@ retrieved passage breaks nothing in front of it: passages before the question, o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -21,10 +20,12 @@ from xml.sax.saxutils import quoteattr
 
 from prefold.errors import InvalidRequest
 from prefold.prompts.canonical.documents import order_documents
+from prefold.prompts.canonical.sorting import content_rank
 from prefold.prompts.canonical.values import canonical_json, plain
 from prefold.prompts.dialects import SYSTEM_ROLES, tool_name
 from prefold.prompts.edits import message_field, text_block
 from prefold.prompts.liveness import is_live
+from prefold.prompts.ordering.expectation import value_stability
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Dialect, Prompt, Segment, Stability
 from prefold.prompts.volatile import Kind, find_volatile
@@ -179,7 +180,7 @@ class PromptBuilder:
         """
         dialect = Dialect.named(dialect)
         draft = _Draft({"modelId" if dialect is Dialect.BEDROCK else "model": model} if model else {}, {})
-        tools = sorted(self._tools, key=lambda tool: (tool.stability.rank, tool_name(tool.definition)))
+        tools = sorted(self._tools, key=_tool_rank)
         _add_tools(draft, dialect, tools)
         if dialect is Dialect.COMPLETION:
             texts = [part.text for part in self._standing_texts()]
@@ -203,6 +204,7 @@ class PromptBuilder:
 
     def _documents_of(self, stability: Stability) -> list[_Text]:
         documents = [text for text in self._texts if text.stability is stability and text.document is not None]
+        documents.sort(key=lambda document: document.text)  # those of one id
         return order_documents(documents, popularity=self.popularity, id_of=lambda text: text.document or "")
 
     def _conversation(self, dialect: Dialect) -> list[_Message]:
@@ -229,6 +231,10 @@ class _Draft:
 
     body: dict[str, Any]
     stabilities: dict[Path, Stability]
+
+
+def _tool_rank(tool: _Tool) -> tuple[int, str, str, str]:
+    return tool.stability.rank, tool_name(tool.definition), *content_rank(tool.definition)
 
 
 def _add_tools(draft: _Draft, dialect: Dialect, tools: list[_Tool]) -> None:
@@ -308,9 +314,8 @@ def _text_of(message: _Message) -> str:
 
 # What changes more often than it was said to
 
-_CLOCKS = frozenset({Kind.TIME, Kind.DATE, Kind.EPOCH})
-_IDENTIFIERS = frozenset({Kind.NONCE, Kind.UUID, Kind.IDENTIFIER, Kind.HEX, Kind.TOKEN})
-_OF_A_SESSION = re.compile(r"(?:session|conversation|thread|user)\W{0,3}\w{0,4}\W{0,4}$", re.IGNORECASE)
+_PLACES = frozenset({Kind.USER_PATH, Kind.ADDRESS})
+"""What an application may name all its life."""
 
 
 def _level(stability: Stability | str) -> Stability:
@@ -325,13 +330,10 @@ def _refuse_live_text(text: str, level: Stability, name: str) -> None:
     if level.rank > Stability.DAILY.rank:
         return
     for found in find_volatile(text):
-        kinds = _CLOCKS | _IDENTIFIERS if level is Stability.STATIC else (_CLOCKS | _IDENTIFIERS) - {Kind.DATE}
-        if found.kind in kinds and is_live(text, found):
-            value = text[found.start : found.end]
-            right = Stability.DAILY if found.kind is Kind.DATE else Stability.REQUEST
-            if found.kind in _IDENTIFIERS and _OF_A_SESSION.search(text, 0, found.start):
-                right = Stability.SESSION
-            raise _refusal(f"{value!r} at character {found.start}", right, level, name)
+        if found.kind not in _PLACES and is_live(text, found):
+            right = value_stability(text, found)
+            if right.rank > level.rank:
+                raise _refusal(f"{text[found.start : found.end]!r} at character {found.start}", right, level, name)
 
 
 def _refuse_live_object(value: Any, level: Stability, name: str) -> None:

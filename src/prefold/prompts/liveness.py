@@ -9,10 +9,10 @@ trust than a miss.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-from prefold.prompts.volatile import Kind, Volatile
+from prefold.prompts.volatile import Kind, Volatile, find_volatile
 
 _LOOK_BACK = 600
 """Characters before a value that can make it an example."""
@@ -25,8 +25,10 @@ _EXAMPLE_WORDS = (
 )
 
 _EXAMPLE_BEFORE = re.compile(
-    r"(?:\b(?:e\.?g\.?|i\.e\.|examples?|for instance|such as|like|format(?:ted)?|pattern|sample|placeholder)(?!\w)"
-    r"|例如|比如|示例|例子|样例|格式|譬如|诸如)[^\n.。!?]{0,40}\Z",
+    r"(?:\b(?:e\.?g\.?|i\.e\.|for example|for instance)(?!\w)|例如|比如|譬如|诸如)"
+    r"(?:[^\n。！？!?;；.]|\.(?!\s)){0,200}\Z"
+    r"|(?:\b(?:examples?|such as|like|format(?:ted)?|pattern|sample|placeholder)(?!\w)"
+    r"|示例|例子|样例|格式)[^\n.。!?]{0,40}\Z",
     re.IGNORECASE,
 )
 _EXAMPLE_HEADING = re.compile(
@@ -34,34 +36,97 @@ _EXAMPLE_HEADING = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _EXAMPLE_TAG = re.compile(r"<(/?)(?:[a-z_-]*example|sample)s?\b", re.IGNORECASE)
+_LONGEST_URL = 220
 _URL_BEFORE = re.compile(r"[a-z][a-z0-9+.-]{1,10}://[^\s\"'<>]{0,200}\Z")
 
 
+def find_live(text: str) -> Iterator[Volatile]:
+    """The values in a text that change from request to request, as far as the text around them tells."""
+    vicinity = _Vicinity(text)
+    return (volatile for volatile in find_volatile(text) if vicinity.makes_live(volatile))
+
+
 def is_live(text: str, volatile: Volatile) -> bool:
-    """Whether a value found by `find_volatile` changes from request to request, as far as the text around it tells."""
-    before = text[max(0, volatile.start - _LOOK_BACK) : volatile.start].replace("\r", "")
-    if volatile.kind is Kind.NONCE:
-        return True
-    if _is_example(before):
-        return False
-    if volatile.kind in _DRAWN and "://" in before and _URL_BEFORE.search(before):
-        return False
-    value = text[volatile.start : volatile.end]
-    after = text[volatile.end : volatile.end + _LOOK_AHEAD].replace("\r", "")
-    return _JUDGES[volatile.kind](value, before[-_NEAR:], after)
+    """Whether a value found by `find_volatile` changes from request to request; for many values see `find_live`."""
+    return _Vicinity(text).makes_live(volatile)
 
 
-def _is_example(before: str) -> bool:
-    """Whether a value after this text is there to show what such a value looks like."""
-    lowered = before.lower()
-    if not any(word in lowered for word in _EXAMPLE_WORDS):
-        return False
-    if _EXAMPLE_BEFORE.search(before, max(0, len(before) - _NEAR)):
-        return True
-    if _EXAMPLE_HEADING.search(before.rpartition("\n\n")[2]):
-        return True
-    tags = _EXAMPLE_TAG.findall(before)
-    return bool(tags) and tags[-1] == ""
+def is_example(text: str, start: int) -> bool:
+    """Whether what begins at a character of a text is there to show what such a thing looks like."""
+    return _Vicinity(text).makes_example(start)
+
+
+class _Vicinity:
+    """What stands around the values of a text.
+
+    Most stretches of a text hold none of the words that make a value an example or a clock. Each stretch is searched
+    for them once, however many values it has, and only where they are there the patterns are tried.
+
+    Args:
+        text: the text.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._example_words = _Stretches(text, _EXAMPLE_WORDS)
+        self._now_words = _Stretches(text, _NOW_WORDS)
+
+    def makes_live(self, volatile: Volatile) -> bool:
+        """Whether what stands around a value makes it one that changes."""
+        kind, start, end = volatile.kind, volatile.start, volatile.end
+        if kind is Kind.NONCE:
+            return True
+        text = self._text
+        value = text[start:end]
+        near = text[max(0, start - _NEAR) : start].replace("\r", "")
+        after = text[end : end + _LOOK_AHEAD].replace("\r", "")
+        if kind in _CLOCKS and self._now_words.are_in(start - _NEAR, start) and _is_called_now(near):
+            return not self.makes_example(start)
+        if kind in _DRAWN and _URL_BEFORE.search(text, max(0, start - _LONGEST_URL), start):
+            return False
+        return _JUDGES[kind](value, near, after) and not self.makes_example(start)
+
+    def makes_example(self, start: int) -> bool:
+        """Whether a value that begins here is there to show what such a value looks like."""
+        if not self._example_words.are_in(start - _LOOK_BACK, start):
+            return False
+        before = self._text[max(0, start - _LOOK_BACK) : start].replace("\r", "")
+        if _EXAMPLE_BEFORE.search(before, max(0, len(before) - 250)):
+            return True
+        if _EXAMPLE_HEADING.search(before.rpartition("\n\n")[2]):
+            return True
+        tags = _EXAMPLE_TAG.findall(before)
+        return bool(tags) and tags[-1] == ""
+
+
+class _Stretches:
+    """Remembers for each stretch of a text whether some words stand in it, in any case.
+
+    Args:
+        text: the text.
+        words: in small letters.
+    """
+
+    _LENGTH = 512
+    _OVERLAP = 16
+    """Characters of the stretch before, so that no word is cut; none is longer."""
+
+    def __init__(self, text: str, words: tuple[str, ...]) -> None:
+        self._text = text
+        self._words = words
+        self._known: dict[int, bool] = {}
+
+    def are_in(self, start: int, end: int) -> bool:
+        """False if none of the words stands in these characters; they may stand close by where it is True."""
+        first, last = max(0, start) // self._LENGTH, end // self._LENGTH
+        return self._holds(last) or (first < last and any(map(self._holds, range(first, last))))
+
+    def _holds(self, number: int) -> bool:
+        if number not in self._known:
+            start = number * self._LENGTH
+            stretch = self._text[max(0, start - self._OVERLAP) : start + self._LENGTH].lower()
+            self._known[number] = any(word in stretch for word in self._words)
+        return self._known[number]
 
 
 # ---------------------------------------------------------------------------------------------------------- clocks
@@ -74,17 +139,18 @@ _NUMBERS_TO_THE_SECOND = 3
 _MONTH_NAME = re.compile(r"[^\W\d_年月日]{3}")
 _COMPACT = re.compile(r"[0-9]{8}")
 _TIME_OF_DAY = re.compile(r"[0-9]:[0-9]|[0-9]T[0-9]|[ap]\.?m|[点时時시]", re.IGNORECASE)
-_BETWEEN = r"[\s:=\"'`*(（：—–,>-]{0,8}"
+_BETWEEN = " \t\n:=\"'`*(（：—–,>-"
+"""Characters between a label and its value."""
 _NOW = re.compile(
     r"(?:\b(?:today|now|currently|current(?: (?:local|utc|server|system|user))?"
     r"(?:[ _-]?(?:and )?(?:date|time|day|datetime|timestamp|moment|month|week|hour))+"
     r"|today's (?:date|day|time)|it is|it's"
     r"|(?:date|time|day)(?: and (?:date|time))?(?: is| now| today)+"
-    r"|heute|aktuelles datum|datum|uhrzeit|aujourd'hui|date du jour|hoy|fecha(?: actual| de hoy)?|hoje)"
-    r"|(?:当前|现在|目前|今天|今日|此刻|本地|系统|北京|服务器|現在|本日|오늘|현재)的?"
-    r"(?:(?:和|与|及)?(?:日期|时间|時間|日時|时刻|날짜|시간))*)"
-    r"(?: (?:is|in [\w/ ]{2,30}(?:is)?|\([^)\n]{1,30}\)))?"
-    rf"(?:是|为|は、?|：)?{_BETWEEN}(?:(?:on|at|now|the) )?\Z",
+    r"|heute|aktuelles datum|datum|uhrzeit|aujourd'hui|date du jour|nous sommes|hoy|fecha(?: actual| de hoy)?|hoje)"
+    r"|(?:当前|现在|目前|今天|今日|此刻|現在|本日|오늘|현재)[的の]?(?:(?:和|与|及)?(?:日期|时间|時間|日時|时刻|時刻|날짜|시간))*"
+    r"|(?:本地|系统|北京|服务器)(?:日期|时间|时刻)+)"
+    r"(?: (?:is|ist|est|es|é|in [\w/ ]{2,30}(?:is)?|\([^)\n]{1,30}\)))?"
+    rf"(?:是|为|は、?|：|은|는)?[{re.escape(_BETWEEN)}]{{0,8}}(?:\w{{3,10}}, )?(?:(?:on|at|now|the|der|le|el|den) )?\Z",
     re.IGNORECASE,
 )
 _NOW_WORDS = (
@@ -102,48 +168,67 @@ _NOW_WORDS = (
         "aujourd",
         "fecha",
         "hoje",
+        "nous",
     ),
-    *("当前", "现在", "目前", "今", "此刻", "本地", "系统", "北京", "服务器", "現在", "本日", "오늘", "현재", "hoy"),
+    *("当前", "现在", "目前", "今", "此刻", "日期", "时间", "时刻", "現在", "本日", "오늘", "현재", "hoy"),
 )
 """One of them is in each text that `_NOW` matches; looking for them is much faster."""
 _DATE_LABEL = re.compile(
-    r"(?:^|[\n{,;|<\[(.#>*-])[ \t\"'`*_]*"
+    r"(?:^|[\n{,;|<\[(.#>*。，；、！-])[ \t\"'`*_]*"
     r"(?:date|time|timestamp|datetime|date and time|date/time|(?:generated|rendered)(?: (?:at|on))?"
     r"|request(?:ed)? (?:time|date|at)|(?:local|system|server|user|utc)[ _](?:date|time|datetime)"
     r"|(?:session|conversation|chat) (?:started|start|began|begin)(?: (?:at|on|time|date))?"
-    rf"|日期|时间|生成时间|请求时间|日時|日付){_BETWEEN}\Z",
+    r"|日期|时间|生成时间|请求时间|日時|日付)\Z",
     re.IGNORECASE,
 )
-_AS_OF = re.compile(rf"\bas of(?: today,?| now,?)?{_BETWEEN}\Z", re.IGNORECASE)
+_AS_OF = re.compile(r"\bas of(?: today,?| now,?)?\Z", re.IGNORECASE)
 _FIXED_MOMENT = re.compile(
     r"\b(?:since|until|till|before|after|from|to|between|and|through|on|in|by|at|effective|valid|expir\w*|releas\w*"
     r"|publish\w*|version|v|updat\w*|revis\w*|created|founded|born|signed|dated|deadline|due|starts?|ends?|cut-?off"
-    rf"|copyright|adopted|enacted|amended|issued)(?: (?:on|at|date|time|is|in|from))?{_BETWEEN}\Z"
-    rf"|(?:自|从|至|到|于|截至|截止|发布|生效|更新|版本|有效期|成立|以来){_BETWEEN}\Z",
+    r"|copyright|adopted|enacted|amended|issued)(?: (?:on|at|date|time|is|in|from))?\Z"
+    r"|(?:自|从|至|到|于|截至|截止|发布|生效|更新|版本|有效期|成立|以来)\Z",
     re.IGNORECASE,
 )
 _RANGE_AFTER = re.compile(r"\s?(?:-|–|—|to|until|and|至|到|~)\s?[0-9]|\s?[以之]?[前后]")
 _LIST_MARKER = re.compile(r"[ \t]*(?:[-*+•|]|[0-9]{1,3}[.)])[ \t]")
 
 
-def _is_now(value: str, before: str, after: str) -> bool:
-    """Whether a date or a time is that of the clock."""
-    lowered = before.lower()
-    if any(word in lowered for word in _NOW_WORDS) and _NOW.search(before):
-        return True
-    numbers = len(_NUMBERS.findall(value))
+_EQUATED_BEFORE = re.compile(r"[0-9]{9,19}\s?(?:is|means|equals|=+|[-=]>|→|即|表示|对应)\s?\Z")
+_EQUATED_AFTER = re.compile(r"\s?(?:is|means|equals|=+|[-=]>|→|即|表示|对应)\s?[0-9]")
+"""A number of seconds and the time that it stands for, which is a lesson on epochs."""
+
+
+def _is_called_now(before: str) -> bool:
+    """Whether what a date or a time follows says that it is the present one."""
+    clause = before.rpartition("。")[2].rpartition(". ")[2]
+    lowered = clause.lower()
+    return any(word in lowered for word in _NOW_WORDS) and _NOW.search(clause) is not None
+
+
+def _is_moment(value: str, before: str, after: str) -> bool:
+    """Whether a date or a time that nothing calls the present one is that of the clock nevertheless."""
     year = _YEAR.search(value)
-    has_time = bool(_TIME_OF_DAY.search(value))
+    if year is not None and int(year[0]) < _FIRST_YEAR_OF_NOW:
+        return False
+    numbers = len(_NUMBERS.findall(value))
     if year is None:  # a time of day alone is an opening hour, a day alone an anniversary, unless it stands for itself
-        return has_time and numbers >= _NUMBERS_TO_THE_SECOND and _is_alone(before, after)
+        has_seconds = numbers >= _NUMBERS_TO_THE_SECOND and _TIME_OF_DAY.search(value) is not None
+        return has_seconds and _is_alone(before, after)
     names_a_day = numbers >= (2 if _MONTH_NAME.search(value) else 3) or _COMPACT.match(value) is not None
-    if int(year[0]) < _FIRST_YEAR_OF_NOW or not names_a_day:
-        return False
-    if _DATE_LABEL.search(before) or _AS_OF.search(before):
+    label = _label(before)
+    is_named = label[-1:].isalpha()
+    if names_a_day and is_named and (_DATE_LABEL.search(label) or _AS_OF.search(label)):
         return True
-    if _FIXED_MOMENT.search(before, max(0, len(before) - 40)) or _RANGE_AFTER.match(after):
-        return False
-    return has_time or _is_alone(before, after)
+    is_fixed = (is_named and _FIXED_MOMENT.search(label)) or _RANGE_AFTER.match(after) or _EQUATED_BEFORE.search(before)
+    return names_a_day and not is_fixed and (_TIME_OF_DAY.search(value) is not None or _is_alone(before, after))
+
+
+def _label(before: str) -> str:
+    """What stands directly before a value and may name it."""
+    return before.rstrip(_BETWEEN)[-_LONGEST_LABEL:]
+
+
+_LONGEST_LABEL = 40
 
 
 _LIKE_A_DATE = re.compile(r"[0-9][0-9/.:T -]{5,}[0-9Z]")
@@ -161,7 +246,7 @@ def _is_alone(before: str, after: str) -> bool:
 
 _CLOCK_LABEL = re.compile(
     r"(?:epoch|unix|time|timestamp|\bts|now|date|clock|created|generated|nonce|seed|\bat|\bt|时间戳?|时刻)"
-    rf"(?:[ _-]?(?:s|ms|sec|seconds|millis|milliseconds|stamp|at|time))?(?: is)?{_BETWEEN}\Z",
+    r"(?:[ _-]?(?:s|ms|sec|seconds|millis|milliseconds|stamp|at|time))?(?: is)?\Z",
     re.IGNORECASE,
 )
 
@@ -176,8 +261,8 @@ def _is_clock_number(value: str, before: str, after: str) -> bool:
     if len(value) >= _MILLISECONDS:
         is_clock = not value.endswith("000000") and not _FRACTION.match(after)
     else:
-        is_clock = bool(_CLOCK_LABEL.search(before, max(0, len(before) - 40))) or _is_alone(before, after)
-    return is_clock and not _RANGE_AFTER.match(after)
+        is_clock = bool(_CLOCK_LABEL.search(_label(before))) or _is_alone(before, after)
+    return is_clock and not _RANGE_AFTER.match(after) and not _EQUATED_AFTER.match(after)
 
 
 # ------------------------------------------------------------------------------------------- addresses and others
@@ -188,22 +273,23 @@ _NO_SINGLE_MACHINE = re.compile(
     r"|2001:0?db8|fe80::?\Z|::1\Z|(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\Z|00:00:00|ff:ff:ff|00:11:22",
     re.IGNORECASE,
 )
+_NETWORK_AFTER = re.compile(r"/[0-9]")
 _ADDRESS_LABEL = re.compile(
-    rf"(?:\bip|address|host|client|server|from|node|pod|地址)(?:v4|v6)?{_BETWEEN}\Z", re.IGNORECASE
+    r"(?:\bip|address|host|client|server|from|node|pod|地址)(?:v4|v6)?(?: is)?\Z", re.IGNORECASE
 )
-_NUMBERING_BEFORE = re.compile(
-    rf"(?:\bv|version|section|clause|rule|§|ver\.?|release|第|版本|条)[ .]?{_BETWEEN}\Z", re.IGNORECASE
-)
+_NUMBERING_BEFORE = re.compile(r"(?:\bv|version|section|clause|rule|§|ver\.?|release|第|版本|条)\.?\Z", re.IGNORECASE)
 _LARGEST_VERSION = 9
 """Four numbers that begin with it or less are a version or the number of a section, unless called an address."""
 
 
 def _is_some_machine(value: str, before: str, after: str) -> bool:
     """Whether an address is that of one machine, and not of every one, of none, of a network or of an example."""
-    if _NO_SINGLE_MACHINE.match(value) or re.match(r"/[0-9]", after) or _NUMBERING_BEFORE.search(before):
+    label = _label(before)
+    is_number = not label[-1:].isdigit() and _NUMBERING_BEFORE.search(label)
+    if _NO_SINGLE_MACHINE.match(value) or _NETWORK_AFTER.match(after) or is_number:
         return False
     looks_like_version = "." in value and int(value.partition(".")[0]) <= _LARGEST_VERSION
-    return not looks_like_version or _ADDRESS_LABEL.search(before) is not None
+    return not looks_like_version or _ADDRESS_LABEL.search(label) is not None
 
 
 _USER_OF_IMAGES = re.compile(
@@ -223,18 +309,24 @@ _CONSTANT_LABEL = re.compile(
     r"(?:sha-?(?:1|256|384|512)?|md5|checksums?|digest|hash|integrity|fingerprint|etag|commit|revision|pinned|version"
     r"|base64,|namespace|tenant|product|model|schema|template|org(?:anization)?|project|workspace|knowledge base"
     r"|collection|voice|agent|assistant|app(?:lication)?|category|policy|file|document|folder|database|dataset|key|guid"
-    rf"|校验|哈希|版本|产品|项目)(?:[ _-]?(?:id|key|uuid))?(?: is)?{_BETWEEN}(?:to )?\Z",
+    r"|校验|哈希|版本|产品|项目)(?:[ _-]?(?:id|key|uuid))?(?: is)?(?: to)?\Z",
     re.IGNORECASE,
 )
-_PLACEHOLDER_UUID = frozenset({"123e4567-e89b-12d3-a456-426614174000", "550e8400-e29b-41d4-a716-446655440000"})
+_PUBLISHED_UUID = re.compile(
+    r"123e4567-e89b-12d3-a456-426614174000|550e8400-e29b-41d4-a716-446655440000"  # examples in standards
+    r"|6ba7b81[0-4]-9dad-11d1-80b4-00c04fd430c8"  # namespaces of RFC 9562
+    r"|[0-9a-f]{8}-0000-1000-8000-00805f9b34fb"  # Bluetooth's base
+    r"|[0-9a-f]{8}-0000-0000-c000-000000000046",  # COM's
+    re.IGNORECASE,
+)
 _FEWEST_DIFFERENT_DIGITS = 6
 
 
 def _is_placeholder(value: str) -> bool:
-    """Whether a long value stands for any: all zeros, `1234567890abcdef`, the UUID of the standard's own example."""
+    """Whether a long value is known to all, or stands for any: all zeros, `1234567890abcdef`."""
     plain = value.lower().removeprefix("0x").replace("-", "")
     is_counting = any(plain.startswith(start) for start in ("01234567", "12345678", "abcdef", "deadbeef"))
-    return value.lower() in _PLACEHOLDER_UUID or is_counting or len(set(plain)) < _FEWEST_DIFFERENT_DIGITS
+    return _PUBLISHED_UUID.fullmatch(value) is not None or is_counting or len(set(plain)) < _FEWEST_DIFFERENT_DIGITS
 
 
 def _is_own_home(value: str, _before: str, _after: str) -> bool:
@@ -249,9 +341,10 @@ def _is_identifier(value: str, _before: str, _after: str) -> bool:
 
 def _is_drawn(value: str, before: str, _after: str) -> bool:
     """Whether an unlabelled id is drawn anew each time: not a digest or the name of a resource."""
-    return not (_CONSTANT_LABEL.search(before) or _is_placeholder(value))
+    return not (_CONSTANT_LABEL.search(_label(before)) or _is_placeholder(value))
 
 
+_CLOCKS = frozenset({Kind.DATE, Kind.TIME})
 _DRAWN = frozenset({Kind.UUID, Kind.HEX, Kind.TOKEN})
 _JUDGES: Mapping[Kind, Callable[[str, str, str], bool]] = MappingProxyType(
     {
@@ -261,8 +354,8 @@ _JUDGES: Mapping[Kind, Callable[[str, str, str], bool]] = MappingProxyType(
         Kind.USER_PATH: _is_own_home,
         Kind.IDENTIFIER: _is_identifier,
         Kind.ADDRESS: _is_some_machine,
-        Kind.TIME: _is_now,
-        Kind.DATE: _is_now,
+        Kind.TIME: _is_moment,
+        Kind.DATE: _is_moment,
         Kind.EPOCH: _is_clock_number,
     }
 )

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TextIO
+from typing import TextIO
 
 from prefold.errors import InvalidRequest
-from prefold.prompts.dialects import PROMPT_FIELDS
+from prefold.prompts.dialects import PROMPT_FIELDS, recognise
+from prefold.prompts.json_text import JsonText
+from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Dialect, Prompt, Section
+from prefold.providers.usage import Usage, read_usage
 
+_LINE_SUFFIXES = (".jsonl", ".ndjson")
+_BEFORE_JSON = "\ufeff \t\r\n"
 _BODY_FIELDS = ("request", "body", "request_body", "kwargs", "input")
+_HOLDING_FIELDS = frozenset(_BODY_FIELDS).union(*PROMPT_FIELDS.values())
+"""Fields of a body, or of a record."""
+_ANSWER_FIELDS = ("usage", "response", "output")
 _TIME_FIELDS = ("timestamp", "time", "created", "ts")
 _SESSION_FIELDS = ("session", "session_id", "conversation_id", "conversation", "user")
 _MILLISECONDS_FROM = 1e11
@@ -27,18 +36,19 @@ class Logged:
         prompt: the request.
         time: when it was sent, in seconds since 1970; None where the log does not say.
         session: the conversation that it belongs to; empty where the log does not say.
+        usage: what the provider counted for it; None where the log does not say.
     """
 
     prompt: Prompt
     time: float | None = None
     session: str = ""
+    usage: Usage | None = None
 
 
 class RequestLog(Iterable[Logged]):
     """The requests in a file, which is read again each time they are iterated, so that none need be kept.
 
-    The file holds one body (or the plain text of a prompt), or JSON Lines: bodies, or records that hold a body as
-    `request`, `body`, `request_body`, `kwargs` or `input`.
+    The file holds one request, or one in each line, each in a form that `parse_logged` reads; lines hold no plain text.
 
     Args:
         stream: the file, which must be seekable.
@@ -59,64 +69,102 @@ class RequestLog(Iterable[Logged]):
         """
         try:
             self._stream.seek(0)
-            first = self._first_line()
-            is_lines = _is_object(first) and bool(self._first_line())
+            is_lines = holds_lines(self._name, self._stream)
             self._stream.seek(0)
             if is_lines:
                 yield from self._lines()
             else:
-                source = self._stream.read()
-                yield self._read(source) if _is_object(first) else Logged(Prompt.parse(source, self._dialect))
+                yield parse_logged(self._stream.read(), self._dialect)
         except UnicodeDecodeError:
             raise InvalidRequest(
                 f"{self._name} is not UTF-8 text.", hint="Unpack compressed logs, and convert others, first."
             ) from None
 
-    def _first_line(self) -> str:
-        return next((line for line in self._stream if line.strip()), "")
-
     def _lines(self) -> Iterator[Logged]:
         for number, line in enumerate(self._stream, start=1):
-            if not line.strip():
-                continue
-            try:
-                logged = self._read(line.rstrip("\r\n"))
-                _ = logged.prompt.segments  # fails here, where the line is known
+            if line.strip():
+                with in_line(number, self._name):
+                    logged = parse_line(line.rstrip("\r\n"), self._dialect)
+                    _ = logged.prompt.segments  # fails here, where the line is known
                 yield logged
-            except (ValueError, RecursionError) as error:
-                raise InvalidRequest(
-                    f"Line {number} of {self._name} is not valid JSON: {error}.",
-                    hint="Cut off lines that were not written to their end.",
-                ) from None
-            except InvalidRequest as error:
-                raise InvalidRequest(f"Line {number} of {self._name}: {error.message}", hint=error.hint) from None
-
-    def _read(self, source: str) -> Logged:
-        """A body, which keeps its bytes, or a record that holds one."""
-        record = json.loads(source)
-        logged = logged_of(record, self._dialect)
-        return logged if _body_of(record) is not record else replace(logged, prompt=Prompt.parse(source, self._dialect))
 
 
-def logged_of(record: Any, dialect: Dialect | None = None) -> Logged:
-    """Read a record of a log: a body, or an object that holds one together with its time and session.
+def holds_lines(name: str, lines: Iterable[str] | Iterable[bytes]) -> bool:
+    """Whether each line of a file is a request: its name says so, or the first of several lines is a whole object."""
+    full = (line for line in lines if line.strip())
+    first = next(full, None)
+    if first is None:
+        return False
+    return name.endswith(_LINE_SUFFIXES) or (_is_object(first) and next(full, None) is not None)
+
+
+@contextmanager
+def in_line(number: int, name: str) -> Iterator[None]:
+    """Have what is wrong with a request name the line that it is in."""
+    try:
+        yield
+    except InvalidRequest as error:
+        message = f"Line {number} of {name}: {error.message}"
+        raise InvalidRequest(message, hint=error.hint, param=error.param) from None
+
+
+def parse_line(line: bytes | str, dialect: Dialect | str | None = None) -> Logged:
+    """Read a line of a log, as `parse_logged`, but refuse plain text.
 
     Raises:
-        InvalidRequest: if it is no JSON object, or as `Prompt.of`.
+        InvalidRequest: as `parse_logged`, or if the line is no JSON object.
     """
-    if not isinstance(record, dict):
+    logged = parse_logged(line, dialect)
+    if logged.prompt.document is None:
         raise InvalidRequest("There is no JSON object.", hint="Each line is a body or a record that holds one.")
-    body = _body_of(record)
-    metadata = body.get("metadata")
-    sources = [record, body, metadata if isinstance(metadata, dict) else {}]
+    return logged
+
+
+def parse_logged(content: bytes | str, dialect: Dialect | str | None = None) -> Logged:
+    """Read a request: a body, a record that holds one together with its time and session, or plain text.
+
+    A record holds its body as `request`, `body`, `request_body`, `kwargs` or `input`, as an object or as its JSON text,
+    or holds a record that does. The body keeps its bytes.
+
+    Args:
+        content: one request.
+        dialect: the form of the body; None to recognise it by content.
+
+    Raises:
+        InvalidRequest: if it is not JSON (naming line and column), or as `Prompt.parse`.
+    """
+    if isinstance(dialect, str):
+        dialect = Dialect.named(dialect)
+    source = _text_of(content)
+    if source.lstrip(_BEFORE_JSON)[:1] != "{":
+        return Logged(Prompt.parse(content, dialect))
+    return _logged_in(JsonText.parse(source), dialect)
+
+
+def _logged_in(record: JsonText, dialect: Dialect | None) -> Logged:
+    body = record
+    while (held := _held(body)) is not None:
+        body = held.document
+    metadata = body.value.get("metadata")
+    sources = [record.value, body.value, metadata if isinstance(metadata, dict) else {}]
     sessions = (str(source[name]) for source in sources for name in _SESSION_FIELDS if _is_name(source.get(name)))
     by_user_id = str(sources[2].get("user_id") or "")
-    times = (_seconds(record[name]) for name in _TIME_FIELDS if name in record)
+    answers = (record.value[name] for name in _ANSWER_FIELDS if isinstance(record.value.get(name), dict))
+    times = (_seconds(record.value[name]) for name in _TIME_FIELDS if name in record.value)
     return Logged(
-        prompt=Prompt.of(body, dialect),
+        prompt=Prompt(dialect or recognise(body.value), body),
         time=next((time for time in times if time is not None), None),
         session=next(sessions, by_user_id),
+        usage=next(filter(None, map(read_usage, answers)), None),
     )
+
+
+def with_body(content: bytes, body: bytes) -> bytes:
+    """What `parse_logged` reads with another body in it; all around the body keeps its bytes."""
+    new = body.decode(errors="surrogatepass")
+    source = _text_of(content)
+    is_object = source.lstrip(_BEFORE_JSON)[:1] == "{"
+    return (_with_body(JsonText.parse(source), new) if is_object else new).encode(errors="surrogatepass")
 
 
 class Conversations:
@@ -153,21 +201,57 @@ class Conversations:
         return known
 
 
-def _body_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
+def _text_of(content: bytes | str) -> str:
+    """The text of a request; empty where it is no text, which `Prompt.parse` tells best."""
+    try:
+        return content if isinstance(content, str) else content.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A body, or another record, in a record.
+
+    Attributes:
+        field: where it is.
+        document: it, as a document of its own.
+        is_text: whether it is there as the text of JSON.
+    """
+
+    field: str
+    document: JsonText
+    is_text: bool
+
+
+def _held(record: JsonText) -> _Held | None:
+    """What a record holds; None for a body."""
     for name in _BODY_FIELDS:
-        inner = record.get(name)
-        if isinstance(inner, str) and inner.lstrip()[:1] == "{" and _is_object(inner):
-            inner = json.loads(inner)
-        if isinstance(inner, dict) and (_has_prompt(inner) or any(field in inner for field in _BODY_FIELDS)):
-            return _body_of(inner)
-    return record
+        inner = record.value.get(name)
+        if isinstance(inner, dict) and not _HOLDING_FIELDS.isdisjoint(inner):
+            start, end = record.span(Path.of(name))
+            return _Held(name, JsonText(record.source[start:end], inner), is_text=False)
+        # What a body for the Responses API has as `input` is the user's words.
+        is_words = name == "input" and "model" in record.value
+        if isinstance(inner, str) and inner.lstrip()[:1] == "{" and not is_words and _is_object(inner):
+            document = JsonText.parse(inner)
+            if not _HOLDING_FIELDS.isdisjoint(document.value):
+                return _Held(name, document, is_text=True)
+    return None
 
 
-def _has_prompt(value: Mapping[str, Any]) -> bool:
-    return any(not fields.isdisjoint(value) for fields in PROMPT_FIELDS.values())
+def _with_body(record: JsonText, body: str) -> str:
+    held = _held(record)
+    if held is None:
+        return body
+    new = _with_body(held.document, body)
+    if held.is_text:
+        return record.with_value({**record.value, held.field: new}).source
+    start, end = record.span(Path.of(held.field))
+    return record.source[:start] + new + record.source[end:]
 
 
-def _is_object(text: str) -> bool:
+def _is_object(text: str | bytes) -> bool:
     try:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):

@@ -95,9 +95,9 @@ _DATE = "|".join(
         rf"{_DAY}/{_DAY}/(?:{_YEAR}|[0-9]{{2}})(?![0-9/])",  # either order
         rf"{_DAY}-{_DAY}-{_YEAR}(?![0-9-])",
         rf"{_DAY}\.{_DAY}\.{_YEAR}(?![0-9]|\.[0-9])",
-        rf"{_MONTH} {_DAY}(?:st|nd|rd|th)?(?![0-9]|:[0-9])(?:,? {_YEAR}(?![0-9]))?",
+        rf"(?=[^\W\d]){_MONTH} {_DAY}(?:st|nd|rd|th)?(?![0-9]|:[0-9])(?:,? {_YEAR}(?![0-9]))?",
         rf"{_ORDINAL}(?: of | de |[ /-]){_MONTH}(?:(?:,? | de |[/-]){_YEAR}(?![0-9]))?",
-        rf"{_MONTH},? {_YEAR}(?![0-9])",
+        rf"(?=[^\W\d]){_MONTH},? {_YEAR}(?![0-9])",
         rf"(?:[0-9]{{4}} ?[年년] ?)?{_MONTH_NUMBER} ?[月월] ?{_DAY} ?[日号號일]",
         rf"{_YEAR} ?[年년] ?{_MONTH_NUMBER} ?[月월]",
     )
@@ -113,20 +113,24 @@ _MINUTE = "[0-5]?[0-9] ?[分분]"
 _TIME = "|".join(
     (
         rf"{_HOUR}:[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]{{1,9}})?)?(?![0-9]|:[0-9a-fA-F])(?: ?{_HALF_DAY})?{_ZONE}",
-        rf"(?:1[0-2]|0?[1-9]) ?{_HALF_DAY}{_ZONE}",
+        rf"(?:1[0-2]|0?[1-9]) ?(?:{_HALF_DAY}{_ZONE}|o['’]clock)",
+        rf"{_HOUR}(?:\.[0-5][0-9])? Uhr",
         rf"(?:{_HALF_DAY_CJK}) ?{_HOUR} ?(?::[0-5][0-9]|[点时時시](?: ?{_MINUTE})?(?: ?[0-9]{{1,2}} ?[秒초])?)",
         rf"{_HOUR} ?[点时時시] ?{_MINUTE}(?: ?[0-5]?[0-9] ?[秒초])?",
     )
 )
 _CLOCK = re.compile(
-    rf"(?:{_WEEKDAY}\.?,? )?(?:{_DATE})(?:[,，]? ?[（(]?(?:星期|周|礼拜)[一二三四五六日天][)）]?)?"
-    rf"(?P<after_date>(?:T|[ ]{{1,2}}|, ?|，|_|:| at |, at |(?={_HALF_DAY_CJK}))"
+    rf"(?:(?=[A-Za-z]){_WEEKDAY}\.?,? )?(?:{_DATE})(?:[,，]? ?[（(]?(?:星期|周|礼拜)[一二三四五六日天][)）]?)?"
+    rf"(?P<after_date>(?:T|[ ]{{1,2}}|, ?|，|_|:| at |, at |(?<=[日号號일一二三四五六天)）]))"
     rf"(?:{_TIME}|(?<=[0-9]T)[0-9]{{4,6}}(?:Z|[+-][0-9]{{4}})?)(?: {_YEAR}(?![0-9]))?)?"
     rf"|(?P<alone>{_TIME})"
 )
-_LAST_WORD = re.compile(r"([A-Za-zÀ-ÿ]{3,10})[.,]{0,2} \Z")
+_LAST_WORD_BACKWARDS = re.compile(r" [.,]{0,2}([A-Za-zÀ-ÿ]{3,10})")
 _NAMES_BEFORE = re.compile(rf"(?<![A-Za-z0-9])(?:{_WEEKDAY}\.?,? )?(?:{_MONTH},? )?\Z")
 _HALF_DAY_BEFORE = re.compile(rf"(?:{_HALF_DAY_CJK}) ?\Z")
+_NO_CLOCK_BEHIND = frozenset(string.ascii_letters + "_./-")
+"""Behind one of these a number is the rest of a name, a version, a path or a longer number."""
+_PART_OF_ADDRESS = re.compile(r"(?:[0-9]|:|(?<![A-Za-z])[a-fA-F]{1,4}):\Z")
 _DATE_IN_WORDS = re.compile(
     r"[〇零○一二三四五六七八九]{4}年(?:[一二三四五六七八九十]{1,2}月(?:[一二三四五六七八九十]{1,3}[日号])?)?"
 )
@@ -140,49 +144,37 @@ def _in_any_case(*words: str) -> str:
 
 
 _MONTH_STEM = _in_any_case(
-    *("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"),
-    *(
-        "mär",
-        "mai",
-        "okt",
-        "dez",
-        "fév",
-        "avr",
-        "jui",
-        "aoû",
-        "déc",
-        "ene",
-        "abr",
-        "ago",
-        "dic",
-        "fev",
-        "abr",
-        "set",
-        "out",
-    ),
+    *("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "mär", "mai", "okt", "dez"),
+    *("fév", "avr", "jui", "aoû", "déc", "ene", "abr", "ago", "dic", "fev", "set", "out"),
 )
 _MONTH_END = _in_any_case(
     *("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"),
-    *("ary", "rch", "ril", "une", "uly", "ust", "ber", "ept"),
+    *("ary", "rch", "ril", "une", "uly", "ust", "ept"),
 )
+_LONG_MONTH_END = _in_any_case("ember", "tober")
 _DIGIT = re.compile(
     # Branches begin with a set or a letter, so that most of them are passed over at the first character.
     rf"""[0-9](?<![0-9][0-9])(?:
     (?=[0-9]{{0,3}}(?:
-        [-/.](?:[0-9]{{1,3}}[-/.][0-9]|[0-9W][0-9](?<=[0-9]{{4}}-..)|{_MONTH_STEM})  # 2026-11-01, 2026-11, 10.0.0.1
-      | :[0-9a-fA-F:]                                               # 10:00, IPv6, MAC
-      | [ ](?:{_MONTH_STEM}|of[ ]|de[ ]|[AaPp]\.?[Mm]|[年년][ ]?[0-9]|[月월][ ]?[0-9]|[点时時시])
+        [-/](?:[0-9]{{1,3}}[-/][0-9]|[0-9W][0-9](?<=[0-9]{{4}}-..)|{_MONTH_STEM})     # 2026-11-01, 2026-11, 1-Nov
+      | \.(?:[0-9]{{1,3}}\.(?:[0-9]{{4}}|[0-9]{{1,3}}\.[0-9])|(?<=[0-9]{{4}}\.)[0-9]{{1,2}}\.[0-9]|[0-9]{{2}}[ ]U)
+      | :(?![0-9]{{2}}[ ]?[-–—~][ ]?[0-9]{{1,2}}:)(?<![-–—~][0-9]:)(?<![-–—~][0-9]{{2}}:)  # 10:00, not 9:00-17:00
+        [0-9a-fA-F:]
+      | [ ](?:{_MONTH_STEM}|of[ ]|de[ ]|[AaPp]\.?[Mm]|[年년月월][ ]?[0-9]|[点时時시]|Uhr|o['’]cl)
       | [AaPp]\.?[Mm]                                               # 3pm
       | [年년月월][ ]?[0-9]
       | [点时時시]
       | (?:st|nd|rd|th|er|\.)[ ](?:of[ ]|de[ ])?(?:{_MONTH_STEM})   # 1st of November
-      | [0-9]{{4}}                                                  # 20261101, and epochs
+      | [0-9]{{4}}(?<=[0-9]{{8}})(?![0-9])                          # 20261101
       | [a-fA-F][0-9a-fA-F]{{0,2}}:[0-9a-fA-F:]
-      | [A-Za-z0-9_-]{{8}}                                          # in the first half of a long token
-    ))
+    ))(?P<separated>)
+    | (?=[A-Za-z0-9_-]{{8}})                                        # in the first half of a long token
     | (?<=[A-Za-z0-9_-]{{8}}.)                                      # in the second half
-    | (?<=[aepuocrinlsbAEPUOCRINLSB][nbrylgptvcheNBRYLGPTVCHE][ ].)(?<=(?:{_MONTH_END})[ ].)     # Nov 1
-    | (?<=[.,][ ].)(?<=(?:{_MONTH_END})[.,][ ].)
+    | (?=[0-9]{{0,3}}(?![0-9]))(?:
+        (?<=[aepuocrinlsAEPUOCRINLS][nbrylgptvcheNBRYLGPTVCHE][ ].)(?<=(?:{_MONTH_END})[ ].)       # Nov 1
+      | (?<=[rR][ ].)(?<=(?:{_LONG_MONTH_END})[ ].)
+      | (?<=[.,][ ].)(?:(?<=(?:{_MONTH_END})[.,][ ].)|(?<=(?:{_LONG_MONTH_END})[.,][ ].))
+      )(?P<named>)
     )""",
     re.VERBOSE,
 )
@@ -216,7 +208,9 @@ def _by_digit(text: str) -> Iterator[Volatile]:
         digit = anchor.start()
         if digit < done:
             continue
-        found = _clock_at(text, digit, done) or _address_at(text, digit, done)
+        found = None
+        if anchor.lastgroup is not None:
+            found = _clock_at(text, digit, done) or _address_at(text, digit, done)
         if found is None:
             start, done = _token_bounds(text, digit, done)
             found = _token(text, start, done)
@@ -231,24 +225,24 @@ def _by_digit(text: str) -> Iterator[Volatile]:
 def _clock_at(text: str, digit: int, floor: int) -> Volatile | None:
     """The date or time of which the number beginning at `digit` is the first."""
     before = text[digit - 1] if digit else ""
-    if before in {"_", ".", "/", ":", "-"} or (before.isascii() and before.isalpha()):
-        return None  # the rest of a name, a version, a path or a longer number
-    lead = _lead_of(text[max(floor, digit - 24) : digit])
-    starts = (digit - lead, digit) if lead else (digit,)
-    for start in starts:
+    if before in _NO_CLOCK_BEHIND:
+        return None
+    if before == ":" and _PART_OF_ADDRESS.search(text, max(0, digit - 6), digit):
+        return None
+    lead = _lead_of(text[max(floor, digit - 24) : digit]) if before == " " or not before.isascii() else 0
+    for start in (digit - lead, digit) if lead else (digit,):
         clock = _CLOCK.match(text, start)
         if clock is not None and clock.end() > digit and not text[clock.end() : clock.end() + 1].isdigit():
-            has_time = clock["after_date"] is not None or clock["alone"] is not None
-            return Volatile(Kind.TIME if has_time else Kind.DATE, start, clock.end())
+            return Volatile(Kind.DATE if clock.lastgroup is None else Kind.TIME, start, clock.end())
     return None
 
 
 def _lead_of(window: str) -> int:
     """Characters at the end of the window that belong to the date or time that follows it."""
-    if window[-1:] == " ":
-        word = _LAST_WORD.search(window)
-        if word and word[1].lower() in _CALENDAR_NAMES and (names := _NAMES_BEFORE.search(window)):
-            return len(window) - names.start()
+    word = _LAST_WORD_BACKWARDS.match(window[::-1])
+    if word is not None and word[1][::-1].lower() in _CALENDAR_NAMES:
+        names = _NAMES_BEFORE.search(window)
+        return len(window) - names.start() if names else 0
     half_day = None if window.isascii() else _HALF_DAY_BEFORE.search(window)
     return len(window) - half_day.start() if half_day else 0
 
@@ -325,31 +319,20 @@ def _is_random(token: str) -> bool:
 # --------------------------------------------------------------------------------------------- identifiers by label
 
 _VALUE_AHEAD = r"(?=[\s\"'`*]{0,3}[A-Za-z_.-]{0,32}[0-9])"
-_LABEL_END = "[iIcCsSoO编请会][dDeEtTnN号求话]"  # of id, trace, request, session and their like
-_AFTER_A_LABEL = rf"(?:(?<={_LABEL_END}.)|(?<={_LABEL_END}[\"'`* ].)|(?<={_LABEL_END}[*\"'][*\"'].)){_VALUE_AHEAD}"
+_LABEL_END = "[A-Za-z _-][iIcCsSoO][dDeEtTnN]"  # of session id, request, trace and their like
 _LABEL_MARKS = (
-    re.compile(rf"[:=#]{_AFTER_A_LABEL}"),
+    re.compile(rf"[:=#](?:(?<={_LABEL_END}.)|(?<={_LABEL_END}[\"'`* ].)|(?<={_LABEL_END}[*\"'][*\"'].)){_VALUE_AHEAD}"),
     re.compile(rf" is(?<=[iI][dD] is){_VALUE_AHEAD}"),
+    re.compile("id (?=[0-9]{5})"),
+    re.compile("ID (?=[0-9]{5})"),
 )
-_LABEL_MARKS_CJK = (
-    re.compile(rf"：{_AFTER_A_LABEL}"),
-    re.compile(rf"[是为](?<=[dD号 ].){_VALUE_AHEAD}"),
-)
-_LABEL = re.compile(
-    rf"[:=#：](?:(?<={_LABEL_END}.)|(?<={_LABEL_END}[\"'`* ].)|(?<={_LABEL_END}[*\"'][*\"'].)){_VALUE_AHEAD}"
-)
-_AFTER_LABEL_IS = re.compile(rf" is(?<=[iI][dD] is){_VALUE_AHEAD}")
-_AFTER_LABEL_IS_CJK = re.compile(rf"[是为](?<=[dD号 ].){_VALUE_AHEAD}")
-_LABEL = re.compile(
-    rf"[:=#：](?:(?<={_LABEL_END}.)|(?<={_LABEL_END}[\"'`* ].)|(?<={_LABEL_END}[*\"'][*\"'].)){_VALUE_AHEAD}"
-    rf"|[iI][dD](?: is| was|是|为){_VALUE_AHEAD}"
-)
+_LABEL_MARKS_CJK = (re.compile(rf"[:：是为](?:(?<=[dDeEtTnN号求话].)|(?<=[dD号][* ].)){_VALUE_AHEAD}"),)
 _LABEL = re.compile(
     r"(?:(?:session|request|req|trace|span|user|client|customer|conversation|chat|thread|run|message|msg|correlation"
     r"|transaction|job|build|account|device|tenant|call|invocation|execution|instance|process|turn|event|ticket|visitor)"
     r"[ _-]?(?:id|ID|Id)|nonce|request|session|trace|correlation|uuid|guid|ulid"
-    r"|(?:会话|请求|用户|跟踪|追踪|链路|对话|客户|设备|任务|订单)\s?(?:id|编号|号))"
-    r"[\"'`* ]{0,3}(?:[:=#：]| is|是|为)\Z",
+    r"|(?:会话|请求|用户|跟踪|追踪|链路|对话|客户|设备|任务|订单)\s?(?:id|编号|号)?)"
+    r"[\"'`* ]{0,3}(?:[:=#：]| is|是|为|(?<=id) )\Z",
     re.IGNORECASE,
 )
 _LABELLED_VALUE = re.compile(r"[\s\"'`*]{0,3}([A-Za-z0-9](?:[A-Za-z0-9_+/=-]|[.:](?=[A-Za-z0-9])){2,99})")

@@ -1,5 +1,6 @@
 """Requests that mean the same, made the same."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from prefold.errors import InvalidRequest
 from prefold.prompts.canonical.canonicalize import DEFAULT_STEPS, Canonical, Step, canonicalize
-from prefold.prompts.canonical.spelling import Granularity
+from prefold.prompts.canonical.moments import Granularity
 from prefold.prompts.prompt import Dialect, Prompt
 from prefold.prompts.view import view_of
 
@@ -123,10 +124,20 @@ def test_old_functions_are_sorted_too() -> None:
     assert ["a", "b"] == names(value["functions"])
 
 
-def test_tools_with_one_name_stay_as_they_were() -> None:
-    tools = [{"name": "b"}, {"name": "a", "n": 2}, {"name": "a", "n": 1}]
-    value = done(anthropic(tools=tools), Step.TOOL_ORDER)
-    assert [{"name": "a", "n": 2}, {"name": "a", "n": 1}, {"name": "b"}] == value["tools"]
+@pytest.mark.parametrize(
+    "tools",
+    [
+        [{"name": "a", "n": 1}, {"name": "a", "n": 2}, {"name": "b"}],
+        [{"type": "mcp", "server_label": "s", "server_url": url} for url in ("https://a", "https://b", "https://c")],
+        [schema("p", "q"), schema("q", "p"), {**schema("p", "q"), "x": 1}],
+    ],
+)
+def test_tools_with_one_name_are_sorted_by_what_is_in_them(tools: list[dict[str, Any]]) -> None:
+    orders = list(itertools.permutations(tools))
+    found = {json.dumps(done({"input": "Hi", "tools": order}, Step.TOOL_ORDER)) for order in orders}
+    assert 1 == len(found)
+    marked = [{**tools[1], "cache_control": MARKER}, tools[0]]  # a marker stays at its place, and counts for nothing
+    assert marked == done({"input": "Hi", "tools": marked}, Step.TOOL_ORDER)["tools"]
 
 
 def test_a_marker_on_the_last_tool_stays_on_the_last_tool() -> None:
@@ -235,7 +246,7 @@ def test_structured_content_is_sorted_with_markers_last() -> None:
 
 
 MESSY = "cafe\u0301  \r\nnext\t\n"
-TIDY = "caf\u00e9\nnext\n"
+TIDY = "caf\u00e9  \nnext\t\n"
 
 
 def test_texts_of_system_and_tools_and_no_others() -> None:
@@ -278,13 +289,13 @@ def test_texts_of_system_and_tools_and_no_others() -> None:
     ],
 )
 def test_the_system_of_every_dialect(body: dict[str, Any], path: str) -> None:
-    steps = ["line_ends", "unicode", "trailing_space"]
-    assert [(path, step) for step in steps] == told(canonicalize(of(body), DEFAULT_STEPS - {Step.JSON_WHITESPACE}))
+    steps = {Step.LINE_ENDS, Step.UNICODE, Step.TRAILING_SPACE}
+    assert [(path, step) for step in ("line_ends", "unicode", "trailing_space")] == told(canonicalize(of(body), steps))
 
 
 def test_a_completion_is_the_users_text() -> None:
     for prompt in (Prompt.parse(MESSY), of({"prompt": MESSY})):
-        assert () == tuple(c for c in canonicalize(prompt).changes if c.step is not Step.JSON_WHITESPACE)
+        assert {""} >= {str(change.path) for change in canonicalize(prompt).changes}
         assert TIDY == view_of(canonicalize(prompt, in_messages=True).prompt).text.removeprefix("\n")
 
 
@@ -296,6 +307,45 @@ def test_datetimes_and_uuids_only_when_asked() -> None:
     assert "Now 2026-11-30T08:54:12Z for a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11." == done(body, Step.UUIDS)["system"]
     hour = done(body, Step.DATETIMES, granularity=Granularity.HOUR)["system"]
     assert hour.startswith("Now 2026-11-30T08:00Z for")
+
+
+def test_spaces_that_break_lines_stay_unless_asked() -> None:
+    body = anthropic(system="One  \ntwo\t\n")
+    assert body["system"] == done(body)["system"]
+    assert "One\ntwo\n" == done(body, Step.TRAILING_SPACE)["system"]
+
+
+def test_date_times_in_doubt_are_noted_and_are_no_change() -> None:
+    body = anthropic(system="Now: 11/12/2026 08:54.", tools=[{"name": "t", "description": "At 1/2/2026 08:54."}])
+    found = canonicalize(of(body), [Step.DATETIMES])
+    assert (body, ()) == (found.prompt.value, found.changes)
+    reason = "its day and month may be either way round"
+    assert [
+        {"path": "tools[0].description", "step": "datetimes", "text": "1/2/2026 08:54", "reason": reason},
+        {"path": "system", "step": "datetimes", "text": "11/12/2026 08:54", "reason": reason},
+    ] == [note.as_json() for note in found.notes]
+    assert () == canonicalize(of(body)).notes
+
+
+ANSWER = {"schema": {"type": "object", "properties": {"b": {"type": "string", "description": "x\r\n"}, "a": {}}}}
+SORTED_ANSWER = '{"properties":{"b":{"description":"x\\n","type":"string"},"a":{}},"type":"object"}'
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"messages": [], "response_format": {"type": "json_schema", "json_schema": ANSWER}}, "response_format"),
+        ({"input": "Hi", "text": {"format": {"type": "json_schema", **ANSWER}}}, "text.format"),
+        (anthropic(output_format={"type": "json_schema", **ANSWER}), "output_format"),
+        (anthropic(output_config={"format": {"type": "json_schema", **ANSWER}}), "output_config.format"),
+        ({"contents": [], "generationConfig": {"responseSchema": ANSWER}}, "generationConfig.responseSchema"),
+    ],
+)
+def test_schemas_of_answers_are_written_like_those_of_tools(body: dict[str, Any], path: str) -> None:
+    found = canonicalize(of(body), DEFAULT_STEPS - {Step.JSON_WHITESPACE, Step.JSON_ESCAPES})
+    assert {"line_ends", "key_order"} == {step for _, step in told(found)}
+    assert all(place.startswith(path) for place, _ in told(found))
+    assert SORTED_ANSWER in canonicalize(of(body)).prompt.render().decode()
 
 
 # Numbers and embedded JSON
@@ -412,6 +462,19 @@ def test_search_results_in_a_tool_result() -> None:
     assert results[::-1] == found.prompt.value["messages"][0]["content"][0]["content"]
 
 
+def test_documents_with_one_name_are_sorted_by_what_is_in_them() -> None:
+    results: list[dict[str, Any]] = [
+        {"type": "search_result", "title": "t", "source": f"https://{name}", "content": []} for name in "abc"
+    ]
+    elements = [f'<document index="1" title="t">{name}</document>' for name in "abc"]
+    found = set()
+    for blocks, texts in zip(itertools.permutations(results), itertools.permutations(elements), strict=True):
+        content = [*blocks, {"type": "text", "text": "".join(texts)}]
+        value = done(anthropic(messages=[{"role": "user", "content": content}]), Step.DOCUMENT_ORDER)
+        found.add(json.dumps(value))
+    assert 1 == len(found)
+
+
 def test_document_elements_in_a_text() -> None:
     text = 'See:\n<document id="b">B</document>\n<document id="a">A</document>\nWhat?'
     found = canonicalize(of(anthropic(messages=[{"role": "user", "content": text}])), [Step.DOCUMENT_ORDER])
@@ -439,6 +502,22 @@ def test_white_space_is_told_once_for_the_body() -> None:
     (change,) = canonicalize(Prompt.parse('{ "messages": [\n] }')).changes
     assert ("", Step.JSON_WHITESPACE) == (str(change.path), change.step)
     assert {"path", "step", "before", "after", "description"} == change.as_json().keys()
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (r'{"input":"\u4f60\/\u00E9"}', '{"input":"你/é"}'),
+        (r'{"input":"\ud83d\ude00 \n \u000A \" \\ \u0007"}', r'{"input":"😀 \n \n \" \\ \u0007"}'),
+        (r'{"input":"\uD83D"}', r'{"input":"\ud83d"}'),
+        (r'{"\u0069nput":"Hi"}', '{"input":"Hi"}'),
+    ],
+)
+def test_one_spelling_of_escapes(source: str, expected: str) -> None:
+    found = canonicalize(Prompt.parse(source))
+    assert expected == found.prompt.render().decode()
+    assert [("", "json_escapes")] == told(found)
+    assert source == canonicalize(Prompt.parse(source), DEFAULT_STEPS - {Step.JSON_ESCAPES}).prompt.render().decode()
 
 
 @pytest.mark.parametrize("case", ["tool_order", "schema_key_order", "number_format"])

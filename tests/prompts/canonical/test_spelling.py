@@ -9,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefold.prompts.canonical.spelling import (
-    Granularity,
-    coarser_datetimes,
     compact_json,
     composed,
     float_respellings,
@@ -148,56 +146,6 @@ def test_uuids_in_lower_case() -> None:
     assert f"id {identifier.lower()}, {digest}, x-{identifier}" == lower_case_uuids(
         f"id {identifier}, {digest}, x-{identifier}"
     )
-
-
-MOMENT = "2026-11-30T08:54:12.123456+00:00"
-
-
-@pytest.mark.parametrize(
-    ("granularity", "expected"),
-    [
-        (Granularity.DAY, "2026-11-30"),
-        (Granularity.HOUR, "2026-11-30T08:00Z"),
-        (Granularity.MINUTE, "2026-11-30T08:54Z"),
-        (Granularity.SECOND, "2026-11-30T08:54:12Z"),
-    ],
-)
-def test_granularities(granularity: Granularity, expected: str) -> None:
-    assert f"Now: {expected}." == coarser_datetimes(f"Now: {MOMENT}.", granularity)
-
-
-@pytest.mark.parametrize(
-    ("text", "day", "hour"),
-    [
-        ("2026-11-30 08:54", "2026-11-30", "2026-11-30 08:00"),
-        ("2026/11/30 08:54:12", "2026/11/30", "2026/11/30 08:00"),
-        ("30 Nov 2026 08:54:12 GMT", "30 Nov 2026", "30 Nov 2026 08:00 GMT"),
-        ("November 30, 2026 at 8:54 PM", "November 30, 2026", "November 30, 2026 at 8:00 PM"),
-        ("2026年11月30日 08:54", "2026年11月30日", "2026年11月30日 08:00"),
-        ("现在是2026年11月30日08:54:12。", "现在是2026年11月30日。", "现在是2026年11月30日08:00。"),
-        ("2026-11-30T08:54:12+08:00", "2026-11-30", "2026-11-30T08:00+08:00"),
-    ],
-)
-def test_forms_of_a_moment(text: str, day: str, hour: str) -> None:
-    assert day == coarser_datetimes(text, Granularity.DAY)
-    assert hour == coarser_datetimes(text, Granularity.HOUR)
-
-
-@pytest.mark.parametrize(
-    "text", ["Open from 08:00 to 17:30.", "2026-11-30", "ratio 3:45", "12026-11-30T08:54", "2026-11-30T08:54:99"]
-)
-def test_what_is_no_moment_stays(text: str) -> None:
-    assert text == coarser_datetimes(text, Granularity.DAY)
-
-
-MOMENT_PARTS = "2026-11-30|1 Nov 2026|2026年1月2日|T| |, | at |08:54|:12|.5|Z|+00:00|-0500| PM|x|\u0301|\n|7"
-MOMENTS = st.lists(st.sampled_from(MOMENT_PARTS.split("|")), max_size=12).map("".join)
-
-
-@given(MOMENTS, st.sampled_from(Granularity))
-def test_coarser_is_settled_at_once(text: str, granularity: Granularity) -> None:
-    once = coarser_datetimes(text, granularity)
-    assert once == coarser_datetimes(once, granularity)
 
 
 def test_not_finite_floats_are_no_json_numbers() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from prefold.errors import InvalidRequest
-from prefold.prompts.canonical.spelling import Granularity
+from prefold.prompts.canonical.moments import Granularity
 from prefold.prompts.canonical.values import canonical_json, plain
 
 

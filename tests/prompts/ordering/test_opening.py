@@ -45,6 +45,47 @@ def test_lines_and_sentences(system: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("system", "expected"),
+    [
+        ("1. Be kind.\n2. Now: noon.\n", ["1. Be kind.\n", "2. Now: noon.\n"]),
+        ("- Be kind. Be brief.\n\n Then go.", ["- Be kind. Be brief.\n\n", " Then go."]),
+        ("a) One.\n  More of it.\n  - Two.\n", ["a) One.\n  More of it.\n", "  - Two.\n"]),
+        ("(1.2) One. Two.\nThree.", ["(1.2) One. Two.\n", "Three."]),
+        ("## 1. Be kind.\nStep 2. Go there. Stop.", ["## 1. Be kind.\n", "Step 2. Go there. ", "Stop."]),
+        ("Rules: 1. Be kind. Be brief.", ["Rules: 1. Be kind. ", "Be brief."]),
+        ("It is 10. Be kind.", ["It is 10. ", "Be kind."]),
+    ],
+)
+def test_items_of_lists_stay_whole(system: str, expected: list[str]) -> None:
+    assert expected == units(system)
+
+
+@pytest.mark.parametrize(
+    ("system", "enclosed"),
+    [
+        ('{"a": 1,\n "b": 2}\nEnd.', ['{"a": 1,\n', ' "b": 2}\n']),
+        ("[Be kind. Be brief.] Go.", ["[Be kind. ", "Be brief.] Go."]),
+        ("Use { to open.\nGo on.", []),
+        ("{now}\n[a] and {b}\n", []),
+        ("} One {\nTwo.", []),
+        ("Run:\n```\nls\n```\nGo.", ["```\n", "ls\n", "```\n"]),
+        ("Run:\n~~~ sh\nls", ["~~~ sh\n", "ls"]),
+        ('"""\nA text.\n"""\nB.', ['"""\n', "A text.\n", '"""\n']),
+        ("| a |\n|---|\n| b |\nEnd.", ["| a |\n", "|---|\n", "| b |\n"]),
+    ],
+)
+def test_parts_of_a_structure_are_enclosed(system: str, enclosed: list[str]) -> None:
+    value = {"model": "m", "messages": [{"role": "system", "content": system}, {"role": "user", "content": "Hello."}]}
+    assert enclosed == [unit.text for unit in opening_units(Prompt.of(value)) if unit.is_enclosed]
+
+
+def test_many_brackets_take_no_longer_than_their_number() -> None:
+    text = "[\n" * 30_000 + "]\n" * 30_000
+    value = {"model": "m", "messages": [{"role": "system", "content": text}, {"role": "user", "content": "Hello."}]}
+    assert 60_000 == sum(unit.is_enclosed for unit in opening_units(Prompt.of(value)))
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("Rules.\n\nQuestion: why?\nAnswer:", ("Rules.\n\n", "Question: why?\nAnswer:")),

@@ -476,3 +476,30 @@ def test_a_clock_in_real_conversations() -> None:
     assert move.text.startswith("The current time is 2024-05-15")
     assert (Stability.REQUEST, "behind the newest user message") == (move.varies, move.goes_to)
     assert proposal.share_before < 0.02 < 0.9 < proposal.share_after
+
+
+@pytest.mark.parametrize(
+    ("system", "expected", "moved"),
+    [
+        ("1. Be kind.\n2. Time: {now}.\n3. Be brief.", "1. Be kind.\n3. Be brief.", "2. Time: {now}."),
+        ("- Be kind. Time: {now}.\n- Be brief.", "- Be brief.", "- Be kind. Time: {now}."),
+        ("1. Be kind.\n2. Time:\n   {now}.\n3. End.", "1. Be kind.\n3. End.", "2. Time:\n   {now}."),
+        ("Be kind. Time: {now}.\n\n## Rules\nEnd.", "Be kind.\n\n## Rules\nEnd.", "Time: {now}."),
+        ('{"now": "{now}",\n "tone": "kind"}\nBe kind.', None, None),
+        ('Here:\n{\n  "now": "{now}"\n}\nBe kind.', None, None),
+        ("Run:\n```\n# Time: {now}\nls\n```\nBe kind.", None, None),
+        ("| name | value |\n|---|---|\n| Time | {now} |\n| a | b |\nBe kind.", None, None),
+    ],
+)
+def test_no_structure_is_torn(system: str, expected: str | None, moved: str | None) -> None:
+    system = system.replace("{now}", "2026-11-30T08:54:12Z")
+    prompt = Prompt.of(body(Dialect.OPENAI, system, ["Why?"]))
+    log = [Logged(prompt)]
+    proposal = propose(analyse(log), log)
+    changed = proposal.apply(prompt)
+    assert Stability.REQUEST in {span.varies for span in proposal.spans(proposal.variation.families[0])}
+    if expected is None or moved is None:
+        assert prompt is changed
+        return
+    messages = changed.value["messages"]
+    assert [expected, "Why?\n\n" + moved.replace("{now}", "2026-11-30T08:54:12Z")] == [m["content"] for m in messages]

@@ -166,7 +166,6 @@ def test_legacy_functions_are_tools():
 @pytest.mark.parametrize(
     "body",
     [
-        {"messages": ["Hi"], "tools": 3},
         {"messages": [{"role": "user", "content": ["Hi"]}], "tools": ["x", None]},
         {"messages": [{"role": "assistant", "content": "", "tool_calls": ["x", {"function": 1}]}]},
     ],

@@ -91,6 +91,28 @@ def test_a_date_is_a_clock():
     assert [("clock", None, "30 Nov 2026")] == causes(found)
 
 
+@pytest.mark.parametrize(("pattern", "shown"), [("%Y", "2026"), ("%Y-%m-%d", "2026-11-30"), ("%B", "November")])
+def test_the_time_is_shown_in_whole_words(pattern, shown):
+    used = ChatTemplate(f"Now: {{{{ strftime_now('{pattern}') }}}}.", clock=lambda: NOON)
+    found = rendered(chat(user("Hi")), used)
+    assert [("clock", None, shown)] == causes(found)
+    assert f'writes the time, "{shown}", and' in found.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("{{ raise_exception('No tools.') }}", "messages: No tools."),
+        ("{% for i in range(10**6) %}{% endfor %}", "(100000)."),
+    ],
+)
+def test_a_sentence_ends_once(source, said):
+    with pytest.raises(InvalidRequest) as caught:
+        rendered(chat(user("Hi")), ChatTemplate(source, clock=lambda: NOON))
+    assert caught.value.message.endswith(said)
+    assert not caught.value.message.endswith("..")
+
+
 @pytest.mark.parametrize("name", ["dated", "forgets-thoughts"])
 def test_a_tokenizer_that_adds_bos_doubles_it(name):
     used = template(name)

@@ -12,7 +12,7 @@ from typing import Any
 
 from prefold.prompts.breakpoints.markers import Form, can_carry, form_for
 from prefold.prompts.liveness import is_live
-from prefold.prompts.ordering.expectation import expected_stability
+from prefold.prompts.ordering.expectation import value_stability
 from prefold.prompts.prompt import Dialect, Prompt, Section, Segment, Stability
 from prefold.prompts.tokens import TokenCounter
 from prefold.prompts.view import header_of
@@ -313,8 +313,7 @@ def _first_values(text: str) -> Mapping[Stability, int]:
     first: dict[Stability, int] = {}
     for value in find_volatile(text):
         if is_live(text, value):
-            around = max(0, value.start - _CONTEXT)
-            stability = expected_stability(text[around : value.end], value.start - around)
+            stability = value_stability(text, value)
             first.setdefault(stability, value.start)
             if stability is Stability.REQUEST:
                 break

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from prefold.errors import InvalidRequest
 from prefold.prompts.canonical.documents import document_id, is_document, with_ordered_blocks, with_ordered_elements
+from prefold.prompts.canonical.moments import Granularity, with_moments
 from prefold.prompts.canonical.places import (
+    answer_schemas,
     argument_texts,
     descriptions,
     document_lists,
@@ -28,8 +29,6 @@ from prefold.prompts.canonical.places import (
 )
 from prefold.prompts.canonical.sorting import NAME_MAPS, KeyOrder, sorted_between_markers, with_markers_of
 from prefold.prompts.canonical.spelling import (
-    Granularity,
-    coarser_datetimes,
     compact_json,
     composed,
     float_respellings,
@@ -50,20 +49,22 @@ class Step(StrEnum):
     """One way in which equal requests differ, taken away."""
 
     TOOL_ORDER = "tool_order"
-    """Tools by name, those without a name by type, equal ones as they were. Cache markers stay at their place."""
+    """Tools by name, those without a name by type, then by what is in them. Cache markers stay at their place."""
     KEY_ORDER = "key_order"
-    """Sorted keys in tool definitions and structured content; not those of `properties` and other maps of names."""
+    """Sorted keys in tool definitions, schemas of answers and structured content; not in `properties` and the like."""
     NUMBERS = "numbers"
     """The shortest spelling of each float outside of texts: `100000.0` for `1e5`. Integers stay as they are."""
     JSON_WHITESPACE = "json_whitespace"
     """No white space between the parts of the body."""
+    JSON_ESCAPES = "json_escapes"
+    """Letters as themselves and not as escapes, where JSON lets them: `é` for `\\u00e9`."""
     LINE_ENDS = "line_ends"
-    """CRLF and CR as LF in the system's texts and in descriptions of tools."""
+    """CRLF and CR as LF in the system's texts and in descriptions of tools and of schemas."""
     UNICODE = "unicode"
     """Unicode's form NFC in the same places."""
-    TRAILING_SPACE = "trailing_space"
-    """No spaces and tabs before line ends in the same places."""
 
+    TRAILING_SPACE = "trailing_space"
+    """No spaces and tabs before line ends in the same places. In Markdown two spaces break a line."""
     SCHEMA_PROPERTY_ORDER = "schema_property_order"
     """Also sorts maps of names in schemas, and `required`. Structured output follows their order."""
     WHOLE_NUMBERS = "whole_numbers"
@@ -71,7 +72,7 @@ class Step(StrEnum):
     EMBEDDED_JSON = "embedded_json"
     """JSON in the texts of tool results and call arguments: compact, with sorted keys and one spelling of floats."""
     DATETIMES = "datetimes"
-    """Times of day that follow a date, as coarse as the granularity says, where texts are changed."""
+    """Dates with a time of day in one format, as coarse as the granularity says, where texts are changed."""
     UUIDS = "uuids"
     """UUIDs in lower case, where texts are changed."""
     DOCUMENT_ORDER = "document_order"
@@ -84,9 +85,9 @@ DEFAULT_STEPS = frozenset(
         Step.KEY_ORDER,
         Step.NUMBERS,
         Step.JSON_WHITESPACE,
+        Step.JSON_ESCAPES,
         Step.LINE_ENDS,
         Step.UNICODE,
-        Step.TRAILING_SPACE,
     }
 )
 """The steps that keep the meaning."""
@@ -122,16 +123,39 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """What a step left as it is because it cannot tell what it means.
+
+    Attributes:
+        path: where.
+        step: the step.
+        text: the words concerned.
+        reason: why; what can stand behind "because".
+    """
+
+    path: Path
+    step: Step
+    text: str
+    reason: str
+
+    def as_json(self) -> dict[str, str]:
+        """The note as `--json` prints it."""
+        return {"path": str(self.path), "step": self.step.value, "text": self.text, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
 class Canonical:
     """A prompt in canonical form.
 
     Attributes:
         prompt: the prompt; the one that was given where nothing changed.
         changes: all that changed, step by step.
+        notes: what could not be told.
     """
 
     prompt: Prompt
     changes: tuple[Change, ...]
+    notes: tuple[Note, ...] = ()
 
 
 def canonicalize(
@@ -158,6 +182,7 @@ def canonicalize(
     try:
         draft = _with_numbers(prompt, chosen)
         _change_texts(draft, _text_steps(chosen, granularity), in_messages=in_messages)
+        notes = _notes(draft, granularity, in_messages=in_messages) if Step.DATETIMES in chosen else ()
         if Step.EMBEDDED_JSON in chosen:
             _change_embedded_json(draft, chosen)
         _sort_keys(draft, chosen)
@@ -166,7 +191,7 @@ def canonicalize(
             _sort_tools(draft)
         if Step.DOCUMENT_ORDER in chosen:
             _sort_documents(draft, popularity)
-        return Canonical(_with_compact_body(prompt, draft, chosen), tuple(draft.changes))
+        return Canonical(_with_plain_json(prompt, draft, chosen), tuple(draft.changes), tuple(notes))
     except RecursionError:
         raise InvalidRequest("The body is nested too deeply.", hint="No provider accepts such a body.") from None
 
@@ -238,16 +263,25 @@ def _with_numbers(prompt: Prompt, chosen: frozenset[Step]) -> _Draft:
     return _Draft(prompt, is_plain, prompt.value, changes)
 
 
-def _with_compact_body(given: Prompt, draft: _Draft, chosen: frozenset[Step]) -> Prompt:
+def _with_plain_json(given: Prompt, draft: _Draft, chosen: frozenset[Step]) -> Prompt:
     prompt = draft.finished()
-    if given.document is None or prompt.document is None or draft.is_plain or Step.JSON_WHITESPACE not in chosen:
+    if given.document is None or prompt.document is None or draft.is_plain:
         return prompt
-    length = len(given.document.source)
-    if saved := length - len(compact_json(given.document.source)):
-        sizes = f"{length} characters", f"{length - saved} characters"
-        draft.changes.append(Change(Path(), Step.JSON_WHITESPACE, *sizes, f"{saved} white space characters less"))
-    source = compact_json(prompt.document.source)
+    source = prompt.document.source
+    for step, change, description in _JSON_STEPS:
+        if step in chosen:
+            before, after = given.document.source, change(given.document.source)
+            if before != after:
+                sizes = f"{len(before)} characters", f"{len(after)} characters"
+                draft.changes.append(Change(Path(), step, *sizes, description))
+            source = change(source)
     return prompt if source == prompt.document.source else Prompt(given.dialect, JsonText(source, prompt.value))
+
+
+_JSON_STEPS = (
+    (Step.JSON_WHITESPACE, compact_json, "no white space between its parts"),
+    (Step.JSON_ESCAPES, unescaped_json, "no escapes but those that it needs"),
+)
 
 
 # Texts
@@ -259,7 +293,7 @@ _DESCRIPTIONS: Mapping[Step, str] = MappingProxyType(
         Step.LINE_ENDS: "line ends as LF",
         Step.UNICODE: "Unicode form NFC",
         Step.UUIDS: "UUIDs in lower case",
-        Step.DATETIMES: "coarser times",
+        Step.DATETIMES: "date-times in one format",
         Step.TRAILING_SPACE: "no space before line ends",
     }
 )
@@ -271,7 +305,7 @@ def _text_steps(chosen: frozenset[Step], granularity: Granularity) -> dict[Step,
         Step.LINE_ENDS: with_line_feeds,
         Step.UNICODE: composed,
         Step.UUIDS: lower_case_uuids,
-        Step.DATETIMES: partial(coarser_datetimes, granularity=granularity),
+        Step.DATETIMES: lambda text: with_moments(text, granularity).text,
         Step.TRAILING_SPACE: without_trailing_space,
     }
     return {step: change for step, change in steps.items() if step in chosen}
@@ -288,8 +322,16 @@ def _change_texts(draft: _Draft, steps: Mapping[Step, _TextStep], *, in_messages
                 text = new
 
 
+def _notes(draft: _Draft, granularity: Granularity, *, in_messages: bool) -> list[Note]:
+    return [
+        Note(path, Step.DATETIMES, _cut(doubt.text), doubt.reason)
+        for path in _text_places(draft.prompt, in_messages=in_messages)
+        for doubt in with_moments(path.get(draft.value), granularity).doubts
+    ]
+
+
 def _text_places(prompt: Prompt, *, in_messages: bool) -> Iterator[Path]:
-    for root in tool_lists(prompt):
+    for root in (*tool_lists(prompt), *answer_schemas(prompt)):
         yield from descriptions(root.get(prompt.value), root)
     for segment in prompt.segments:
         if segment.section is Section.SYSTEM or (in_messages and segment.section is Section.MESSAGES):
@@ -336,7 +378,7 @@ def _sort_keys(draft: _Draft, chosen: frozenset[Step]) -> None:
         for segment in draft.prompt.segments
         if segment.section is not Section.TOOLS and isinstance(segment.content, dict | list)
     )
-    for path in (*tool_lists(draft.prompt), *structured):
+    for path in (*tool_lists(draft.prompt), *answer_schemas(draft.prompt), *structured):
         old = path.get(draft.value)
         new = order.apply(old)
         if new is not old:

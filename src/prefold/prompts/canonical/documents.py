@@ -39,7 +39,7 @@ def order_documents(
     popularity: Mapping[str, int] | None = None,
     id_of: Callable[[D], str] = str,
 ) -> list[D]:
-    """Documents by id, or by how often they are used.
+    """Documents by id, or by how often they are used; those of one id as they were.
 
     Args:
         documents: as retrieved.
@@ -108,7 +108,8 @@ def _rank(identifier: str, popularity: Mapping[str, int] | None) -> tuple[int, s
 
 
 def _ordered_elements(elements: list[str], popularity: Mapping[str, int] | None) -> list[str]:
-    ordered = order_documents(elements, popularity=popularity, id_of=_element_id)
+    by_content = sorted(elements, key=_without_index)
+    ordered = order_documents(by_content, popularity=popularity, id_of=_element_id)
     if ordered == elements:
         return elements
     indexes = [_index_of(element) for element in elements]
@@ -126,7 +127,11 @@ def _element_id(element: str) -> str:
         return named[2]
     if source := _SOURCE.search(element):
         return source[1].strip()
-    return _INDEX_ATTRIBUTE.sub("", element, count=1) if _index_of(element) else element
+    return _without_index(element)
+
+
+def _without_index(element: str) -> str:
+    return _with_index(element, "") if _index_of(element) else element
 
 
 def _index_of(element: str) -> str | None:

@@ -24,8 +24,33 @@ def tool_lists(prompt: Prompt) -> list[Path]:
     return places
 
 
+_ANSWER_SCHEMAS = (
+    Path.of("response_format"),  # OpenAI's chat completions, and who speaks as they do
+    Path.of("text", "format"),  # OpenAI's responses
+    Path.of("output_format"),  # Anthropic
+    Path.of("output_config", "format"),
+    *(
+        Path.of(config, name)
+        for config in ("generationConfig", "generation_config", "config")
+        for name in ("responseSchema", "response_schema", "responseJsonSchema", "response_json_schema")
+    ),
+)
+
+
+def answer_schemas(prompt: Prompt) -> list[Path]:
+    """Where the schema of a structured answer is, which a provider puts before what the model reads."""
+    return [path for path in _ANSWER_SCHEMAS if prompt.document is not None and _is_object(path, prompt.value)]
+
+
+def _is_object(path: Path, value: Any) -> bool:
+    try:
+        return isinstance(path.get(value), dict)
+    except LookupError:
+        return False
+
+
 def descriptions(tools: Any, path: Path) -> list[Path]:
-    """Where the words for the model lie in tool definitions. Names, patterns and examples are no words to change."""
+    """Where the words for the model lie in tools and schemas. Names, patterns and examples are no words to change."""
     found: list[Path] = []
 
     def look_at(value: Any, steps: tuple[Step, ...], *, is_name_map: bool) -> None:

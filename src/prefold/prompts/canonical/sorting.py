@@ -6,6 +6,7 @@ the prompt and what lies behind it another, so each part is sorted by itself and
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,7 +67,7 @@ class KeyOrder:
 
 
 def sorted_between_markers(items: Sequence[Any], key: Callable[[Any], Any]) -> list[Any]:
-    """The same items in order of their key, equal ones as they were, none moved across a marker.
+    """The same items in order of their key, equal ones by what is in them, none moved across a marker.
 
     Args:
         items: JSON values. One that carries a marker ends a part, and so does an entry that is nothing but a marker, as
@@ -78,14 +79,27 @@ def sorted_between_markers(items: Sequence[Any], key: Callable[[Any], Any]) -> l
     for item in items:
         markers = markers_of(item)
         if markers and markers.keys() == item.keys():
-            ordered += [*sorted(part, key=key), item]
+            ordered += [*_sorted(part, key), item]
             part = []
             continue
         part.append(item)
         if markers:
-            ordered += sorted(part, key=key)
+            ordered += _sorted(part, key)
             part = []
-    return ordered + sorted(part, key=key)
+    return ordered + _sorted(part, key)
+
+
+def _sorted(items: list[Any], key: Callable[[Any], Any]) -> list[Any]:
+    ranks = [key(item) for item in items]
+    if len(set(ranks)) == len(ranks):
+        return sorted(items, key=key)
+    return sorted(items, key=lambda item: (key(item), *content_rank(item)))
+
+
+def content_rank(item: Any) -> tuple[str, str]:
+    """An item's JSON, with its keys sorted and as they are."""
+    plain = without_markers(item)
+    return json.dumps(plain, sort_keys=True), json.dumps(plain)
 
 
 def with_markers_of(items: Sequence[Any], places: Sequence[Any]) -> list[Any]:

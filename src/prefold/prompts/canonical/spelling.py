@@ -1,4 +1,4 @@
-"""One spelling for things that are equal: numbers and white space in JSON, line ends, Unicode, date-times, UUIDs.
+"""One spelling for things that are equal: numbers, escapes and white space in JSON, line ends, Unicode, UUIDs.
 
 Every function here returns the text it was given where there is nothing to do, and its own result unchanged.
 """
@@ -12,20 +12,9 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import StrEnum
 from typing import Any
 
 from prefold.prompts.paths import Path, Step
-
-
-class Granularity(StrEnum):
-    """The finest part of a date-time that is kept."""
-
-    DAY = "day"
-    HOUR = "hour"
-    MINUTE = "minute"
-    SECOND = "second"
-
 
 # Quantifiers are possessive: no input makes these patterns try twice.
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
@@ -46,24 +35,6 @@ _NOT_ZERO = re.compile(r"[-0.]*[1-9]")
 
 _TRAILING_SPACE = re.compile(r"(?<![ \t])[ \t]++(?=\r?\n)")
 _UUID = re.compile(r"(?<![\w-])[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}(?![\w-])")
-
-_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}\.?"
-_DATE = (
-    rf"(?<![\w-])(?:\d{{4}}-\d\d-\d\d|\d{{4}}/\d\d?/\d\d?|\d\d?\ {_MONTH}\ \d{{4}}|{_MONTH}\ \d\d?,?\ \d{{4}})"
-    r"|\d{4}年\d\d?月\d\d?日"
-)
-_ZONE = r"\ ?(?:Z|UTC|GMT|[-+](?:0\d|1[0-4])(?::?[0-5]\d)?)"
-_TIME = (
-    r"(?:T|\ |,\ |\ at\ )?[0-2]?\d:[0-5]\d(?::[0-6]\d(?:[.,]\d++)?)?(?:\ ?[AaPp]\.?[Mm]\b\.?)?"
-    rf"(?:{_ZONE})?(?![\w:])"
-)
-_DATE_AND_TIMES = re.compile(rf"({_DATE})(?:{_TIME})+")
-_MOMENT = re.compile(
-    rf"(?P<date>{_DATE})(?P<between>T|\ |,\ |\ at\ )?"
-    r"(?P<hour>[0-2]?\d):(?P<minute>[0-5]\d)(?P<second>:[0-6]\d)?(?:[.,]\d++)?(?P<half>\ ?[AaPp]\.?[Mm]\b\.?)?"
-    rf"(?P<zone>{_ZONE})?(?![\w:])"
-)
-_NO_OFFSET = re.compile(r"[-+]00:?(?:00)?")
 
 
 def compact_json(source: str) -> str:
@@ -179,23 +150,3 @@ def without_trailing_space(text: str) -> str:
 def lower_case_uuids(text: str) -> str:
     """UUIDs of the form 8-4-4-4-12 in lower case; 32 digits without dashes may be anything and stay."""
     return _UUID.sub(lambda match: match[0].lower(), text)
-
-
-def coarser_datetimes(text: str, granularity: Granularity) -> str:
-    """Times of day that follow a date, as coarse as asked: none for a day, `08:00` for an hour, `08:54` for a minute.
-
-    Dates may be ISO 8601 (2026-11-30), with slashes, with a month's English name, or Chinese (2026年11月30日). An
-    offset of zero after a `T` is written `Z`. The zone stays where the time does.
-    """
-    if granularity is Granularity.DAY:
-        return _DATE_AND_TIMES.sub(r"\1", text)
-
-    def coarser(found: re.Match[str]) -> str:
-        minute = "00" if granularity is Granularity.HOUR else found["minute"]
-        second = (found["second"] or "") if granularity is Granularity.SECOND else ""
-        zone = found["zone"] or ""
-        if found["between"] == "T" and _NO_OFFSET.fullmatch(zone):
-            zone = "Z"
-        return f"{found['date']}{found['between'] or ''}{found['hour']}:{minute}{second}{found['half'] or ''}{zone}"
-
-    return _MOMENT.sub(coarser, text)

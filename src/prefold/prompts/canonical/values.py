@@ -6,14 +6,15 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterable, Mapping
-from datetime import UTC, date, datetime, time
+from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from typing import Any
 from uuid import UUID
 
 from prefold.errors import InvalidRequest
-from prefold.prompts.canonical.spelling import Granularity, coarser_datetimes, float_spelling
+from prefold.prompts.canonical.moments import Granularity, written
+from prefold.prompts.canonical.spelling import float_spelling
 from prefold.prompts.paths import Path
 
 
@@ -63,7 +64,7 @@ def _plain(value: Any, granularity: Granularity, path: Path) -> Any:  # noqa: C9
         case float() | Decimal():
             return _number(value, path)
         case datetime():
-            return _moment(value, granularity)
+            return written(value, granularity)
         case date() | time():
             return value.isoformat()
         case UUID():
@@ -95,11 +96,6 @@ def _number(value: float | Decimal, path: Path) -> float:
     if isinstance(value, Decimal) and value and Decimal(repr(number)) != value:
         raise _invalid(f"Decimal('{value}'), which no float holds", "Round it, or give it as a text.", path)
     return float(float_spelling(repr(number)))
-
-
-def _moment(value: datetime, granularity: Granularity) -> str:
-    moment = value if value.tzinfo is None else value.astimezone(UTC)
-    return coarser_datetimes(moment.isoformat(timespec="seconds"), granularity)
 
 
 def _object(items: Iterable[tuple[Any, Any]], granularity: Granularity, path: Path) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def expected_stability(text: str, start: int = 0) -> Stability:
         start: where the line begins.
     """
     values = (volatile for volatile in find_volatile(text) if volatile.start >= start)
-    expected = [_of_value(text, volatile) for volatile in values if is_live(text, volatile)]
+    expected = [value_stability(text, volatile) for volatile in values if is_live(text, volatile)]
     expected += [_of_name(next(filter(None, found.groups()))) for found in _PLACEHOLDER.finditer(text, start)]
     return max(expected, key=lambda stability: stability.rank, default=Stability.STATIC)
 
@@ -74,7 +74,8 @@ def only_dates_differ(samples: Iterable[str]) -> bool:
     return len(differing) > 1 == len(masked)
 
 
-def _of_value(text: str, volatile: Volatile) -> Stability:
+def value_stability(text: str, volatile: Volatile) -> Stability:
+    """How often a value in a text changes, if it is live: by its kind, or by what it is called."""
     if volatile.kind in _BY_KIND:
         return _BY_KIND[volatile.kind]
     before = text[max(0, volatile.start - 60) : volatile.start]

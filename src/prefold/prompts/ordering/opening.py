@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 from prefold.prompts.prompt import Prompt, Section, Segment, Stability
 
@@ -15,23 +17,42 @@ _END = re.compile(
     rf"|[.!?](?:(?<={_SMALL}{{3}}.)|(?<=[\dZ)\]\"%].))[ \t]+(?=[^\W\d_a-z])"
     r"|[。！？][^\S\n]*(?=[^\s”』」）\"'])"
 )
+_MARK = r"(?:[-*+\u2022][ \t]+(?:\[[ xX]\][ \t]+)?)"
+_NUMBER = r"(?:\(?[0-9]{1,3}(?:\.[0-9]{1,3}){0,3}|[A-Za-z])[.)]"
+_LIST_ITEM = re.compile(rf"\s*(?:{_MARK}|{_NUMBER}[ \t])")
+_CONTINUATION = re.compile(rf"[ \t]+(?!{_MARK}|{_NUMBER}[ \t])[^\s]")
+_NUMBER_BEFORE = re.compile(rf"(?:^|[:;,.!?)\]][ \t]+|[#>*][ \t]*)(?:[A-Z][a-z]{{1,9}}[ ])?{_NUMBER}\Z", re.MULTILINE)
+_LONGEST_NUMBER = 30
+"""Characters before the end of an item's number that tell it from the number that a sentence ends with."""
+_FENCE = re.compile(r"^ {0,3}(```|~~~|\"\"\"|\'\'\')", re.MULTILINE)
+_BRACKETS = {"}": "{", "]": "["}
+_BRACKET = re.compile(r"[{}\[\]]")
+_TABLE_ROW = re.compile(r"^[ \t]*\|", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A line or a sentence of an opening.
+    """A line or a sentence of an opening, or an item of a list with all its lines.
 
     Attributes:
         segment: the segment it belongs to.
         start: its first character in the segment's text.
         text: all of it, with the white space that follows.
         stability: how often it changes.
+        is_enclosed: whether it is a part of something that it would tear apart if it moved: of what stands in brackets
+            over several units, of a block of code, or of a table.
     """
 
     segment: Segment
     start: int
     text: str
     stability: Stability = Stability.STATIC
+    is_enclosed: bool = False
+
+    @property
+    def moves(self) -> bool:
+        """Whether it varies and can be moved."""
+        return self.stability is not Stability.STATIC and not self.is_enclosed
 
     @property
     def key(self) -> str:
@@ -63,16 +84,55 @@ def opening_units(prompt: Prompt) -> list[Unit]:
             for segment in prompt.segments
             if segment.section is Section.SYSTEM and segment.text_path is not None
         ]
-    return [Unit(segment, start, text) for segment, whole in texts for start, text in _cut(whole)]
+    return [unit for segment, text in texts for unit in _units(segment, text)]
+
+
+def _units(segment: Segment, text: str) -> Iterator[Unit]:
+    pieces = list(_cut(text))
+    starts = [start for start, _ in pieces]
+    # How many more spans begin in a unit than have ended before it; spans may lie in each other.
+    changes = [0] * (len(pieces) + 1)
+    for start, end in _spans(text):
+        first, last = bisect_right(starts, start) - 1, bisect_right(starts, end - 1) - 1
+        if first < last:
+            changes[first] += 1
+            changes[last + 1] -= 1
+    for (start, piece), depth in zip(pieces, accumulate(changes), strict=False):
+        yield Unit(segment, start, piece, is_enclosed=depth > 0 or _TABLE_ROW.match(piece) is not None)
 
 
 def _cut(text: str) -> Iterator[tuple[int, str]]:
     """Lines with the blank lines after them, and the sentences in them; joined they are the text."""
     start = 0
     for found in _END.finditer(text):
-        piece = text[start : found.end()]
-        if start or not piece.isspace():  # blank lines at the beginning go with the first unit
-            yield start, piece
-            start = found.end()
+        end = found.end()
+        if (not start or text[start - 1] == "\n") and _LIST_ITEM.match(text, start):
+            is_end = found[0][0] == "\n" and (found[0].count("\n") > 1 or not _CONTINUATION.match(text, end))
+        else:
+            stop = found.start() + 1
+            is_end = not _NUMBER_BEFORE.search(text, max(0, stop - _LONGEST_NUMBER), stop)
+        if is_end and (start or not text[:end].isspace()):  # blank lines at the beginning go with the first unit
+            yield start, text[start:end]
+            start = end
     if start < len(text):
         yield start, text[start:]
+
+
+def _spans(text: str) -> Iterator[tuple[int, int]]:
+    """What stands in brackets, with them, and blocks of code; an opening bracket that is never closed opens nothing."""
+    open_at: dict[str, list[int]] = {bracket: [] for bracket in _BRACKETS.values()}
+    for found in _BRACKET.finditer(text):
+        bracket = found[0]
+        if bracket in open_at:
+            open_at[bracket].append(found.start())
+        elif before := open_at[_BRACKETS[bracket]]:
+            yield before.pop(), found.end()
+    fence = None
+    for found in _FENCE.finditer(text):
+        if fence is None:
+            fence = found
+        elif found[1] == fence[1]:
+            yield fence.start(), found.end()
+            fence = None
+    if fence is not None and fence[1] in ("```", "~~~"):  # CommonMark: to the end
+        yield fence.start(), len(text)

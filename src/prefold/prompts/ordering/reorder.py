@@ -90,12 +90,12 @@ class OpeningMoves:
 def opening_moves(prompt: Prompt, family: Family) -> OpeningMoves:
     """What has to move in the opening of a prompt for its most stable parts to come first."""
     units = _placed_units(prompt, family)
-    leaving = [place for place, unit in enumerate(units) if unit.stability is Stability.REQUEST]
+    leaving = [place for place, unit in enumerate(units) if unit.moves and unit.stability is Stability.REQUEST]
     if is_one_text(prompt) or with_text_behind(prompt.value, prompt.dialect, "") is prompt.value:
         leaving = []
     staying = sorted({*range(len(units))} - {*leaving})
     late: list[int] = []
-    ranks = {place: units[place].stability.rank for place in staying if units[place].stability is not Stability.STATIC}
+    ranks = {place: units[place].stability.rank for place in staying if units[place].moves}
     if any(ranks.get(one, 0) > ranks.get(other, 0) for one, other in pairwise(staying)):
         late = sorted(ranks, key=lambda place: ranks[place])
     return OpeningMoves(tuple(units), tuple(leaving), tuple(late))
@@ -139,7 +139,7 @@ def _with_frames(units: list[Unit]) -> list[Unit]:
     end = 0
     while end < len(units):
         start = end
-        while end < len(units) and units[end].stability is not Stability.STATIC:
+        while end < len(units) and units[end].moves:
             end += 1
         if start == end:
             end += 1
@@ -189,9 +189,20 @@ def _texts_without(removed: set[int], units: Sequence[Unit]) -> dict[Path, str]:
     for path, group in groupby(numbered, key=lambda item: item[1].segment.text_path):
         members = list(group)
         if path is not None and any(place in removed for place, _ in members):
-            left = "".join(unit.text for place, unit in members if place not in removed)
+            left = _left_of(members, removed)
             texts[path] = left.rstrip() if members[-1][0] in removed else left
     return texts
+
+
+def _left_of(members: Sequence[tuple[int, Unit]], removed: set[int]) -> str:
+    """What is left of a text. A line keeps its end: the next one may be a heading or an item of a list."""
+    left: list[str] = []
+    for place, unit in members:
+        if place not in removed:
+            left.append(unit.text)
+        elif left and not left[-1].endswith("\n") and unit.text.endswith("\n"):
+            left[-1] = left[-1].rstrip() + unit.text[len(unit.text.rstrip()) :]
+    return "".join(left)
 
 
 def _joined(moved: Sequence[int], units: Sequence[Unit]) -> str:

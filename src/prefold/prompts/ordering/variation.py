@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from prefold.prompts.dialects import tool_name
 from prefold.prompts.logged import Conversations, Logged
@@ -116,10 +116,7 @@ class Family:
                 return None
             for part, index in enumerate(inside):
                 stabilities[index] = (gap.parts[part] if has_all_parts else gap.whole).stability
-        return [
-            Unit(unit.segment, unit.start, unit.text, stability)
-            for unit, stability in zip(units, stabilities, strict=True)
-        ]
+        return [replace(unit, stability=stability) for unit, stability in zip(units, stabilities, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class ChatTemplate:
                 self._templates[name] = environment.from_string(text)
             except TemplateSyntaxError as error:
                 raise ModelError(
-                    f"{origin} is not valid: {error.message} (line {error.lineno}).",
+                    f"{origin} is not valid: {_reason(error)} (line {error.lineno}).",
                     hint="Download the model again, or replace the template with the model's published one.",
                 ) from error
 
@@ -124,10 +124,16 @@ class ChatTemplate:
             )
         except (TemplateError, *_RENDER_ERRORS) as error:
             raise InvalidRequest(
-                f"The model's chat template does not accept these messages: {error}.",
+                f"The model's chat template does not accept these messages: {_reason(error)}.",
                 hint="Check roles, their order, and that each content is text.",
                 param="messages",
             ) from error
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, to stand within a sentence."""
+    said = error.message if isinstance(error, TemplateError) else str(error)
+    return (said or type(error).__name__).rstrip(".")
 
 
 class _GenerationTag(Extension):

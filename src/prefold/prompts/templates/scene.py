@@ -139,10 +139,17 @@ class Scene:
 
     @cached_property
     def clock_span(self) -> tuple[int, int] | None:
-        """Where the template wrote the time."""
+        """Where the template wrote the time, in whole numbers and words."""
         later = self.moment + _MUCH_LATER
         other = _render(self.template.with_clock(lambda: later), self.conversation, self.arguments)
-        return _difference(self.text, other)
+        if (span := _difference(self.text, other)) is None:
+            return None
+        start, end = span
+        while start and _is_in_word(self.text[start - 1]):
+            start -= 1
+        while end < len(self.text) and _is_in_word(self.text[end]):
+            end += 1
+        return start, end
 
     def text_to_extend(self, new: Scene) -> str:
         """What a later request that goes on from this one must begin with.
@@ -181,6 +188,10 @@ def _template_arguments(prompt: Prompt) -> dict[str, Any]:
     given = prompt.parameters.get("chat_template_kwargs")
     own = ("messages", "tools", "add_generation_prompt")
     return {key: value for key, value in given.items() if key not in own} if isinstance(given, dict) else {}
+
+
+def _is_in_word(character: str) -> bool:
+    return character.isascii() and character.isalnum()
 
 
 def _difference(text: str, other: str) -> tuple[int, int] | None:
