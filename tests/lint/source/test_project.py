@@ -85,30 +85,31 @@ def test_a_fix_removes_its_finding_and_adds_none(snippet: Snippet) -> None:
     assert left == Counter(finding.rule for file, text in mended.items() for finding in lint_source(text, file, again))
 
 
+def is_mended(snippet: Snippet) -> bool:
+    text = snippet.files.get("main.py", "")
+    return any(finding.fix for finding in lint_source(text, "main.py"))
+
+
+@pytest.mark.parametrize(
+    "snippet", [snippet for snippet in SNIPPETS if is_mended(snippet)], ids=lambda snippet: snippet.name
+)
+def test_a_mended_snippet_starts_as_it_did(snippet: Snippet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = snippet.files["main.py"]
+    mended = apply(text, lint_source(text, "main.py"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.setenv(name, "none")
+    try:
+        exec(compile(text, "main.py", "exec"), {"__name__": "snippet", "__file__": "main.py"})
+    except (ImportError, OSError) as error:
+        pytest.skip(f"it needs what is not here: {error}")
+    exec(compile(mended, "main.py", "exec"), {"__name__": "snippet", "__file__": "main.py"})
+
+
 def apply(text: str, findings: list[Finding]) -> str:
     for change in sorted((change for finding in findings for change in finding.fix), key=lambda change: -change.start):
         text = text[: change.start] + change.text + text[change.end :]
     return text
-
-
-@pytest.mark.parametrize(
-    ("expression", "imports", "mended"),
-    [
-        ("json.dumps(profile)", "json", "json.dumps(profile, sort_keys=True)"),
-        ("json.dumps(profile,)", "json", "json.dumps(profile, sort_keys=True,)"),
-        ("json.dumps((profile), indent=2)", "json", "json.dumps((profile), indent=2, sort_keys=True)"),
-        ("json.dumps((profile))", "json", None),
-        ("json.dumps(profile, sort_keys=False)", "json", None),
-        ("json.dumps(profile, **options)", "json", None),
-        ('", ".join(os.listdir(profile))', "os", '", ".join(sorted(os.listdir(profile)))'),
-        ("str(list(os.scandir(profile)))", "os", None),  # entries of a folder cannot be compared
-    ],
-)
-def test_fix(expression: str, imports: str, mended: str | None) -> None:
-    text = f'import {imports}\n\ndef build_system_prompt(profile, options):\n    return "资料：" + {expression}\n'
-    [finding] = lint_source(text, "a.py")
-    assert mended is not None or finding.fix == ()
-    assert text.replace(expression, mended or expression) == apply(text, [finding])
 
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
@@ -209,6 +210,50 @@ def test_what_cannot_be_read_is_a_usage_error(text: str, message: str) -> None:
 def test_a_broken_file_does_not_hide_what_is_in_others() -> None:
     files = {"broken.py": "def", "good.py": "import os\nfrom broken import x\nSYSTEM_PROMPT = f'{os.getpid()}{x}'\n"}
     assert ["PF307"] == [finding.rule for finding in lint_source(files["good.py"], "good.py", Project.of(files))]
+
+
+def test_of_a_long_chain_of_calls_every_clock_is_found() -> None:
+    count = 400
+    calls = "".join(
+        f"def f{number}(q):\n    x = f'{{time.time()}} {{f{number + 1}(q)}}'\n"
+        f"    return client.responses.create(model='m', instructions=x, input=q)\n"
+        for number in range(count)
+    )
+    findings = lint_source(f"import time\nfrom openai import OpenAI\nclient = OpenAI()\n{calls}", "a.py")
+    assert ["PF301"] * count == [finding.rule for finding in findings]
+
+
+def test_a_call_that_is_first_met_deep_inside_others_is_still_read_in_full() -> None:
+    chain = "".join(f"def f{number}():\n    return f{number + 1}()\n" for number in range(9))
+    text = f"import time\n{chain}def f9():\n    return clock()\ndef clock():\n    return time.time()\n"
+    assert ["PF301"] == [finding.rule for finding in lint_source(f"{text}f0()\nSYSTEM_PROMPT = f9()\n", "a.py")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'client.responses.create(model="m", input=[{"role": "developer", "content": f"{time.time()} You help."}])',
+        "client.models.generate_content(model='m', contents=f'{time.time()} {RULES}')",
+        "client.responses.create(model='m', input=f'{time.time()} {RULES}')",
+        "llm.invoke(f'{time.time()} {RULES}')",
+        "llm.complete(f'{time.time()} {RULES}')",
+        "Agent(role='x', goal=f'{time.time()} y')",
+    ],
+)
+def test_a_file_is_read_whatever_it_calls_a_prompt(line: str) -> None:
+    text = f"import time\nfrom crewai import Agent\nRULES = '{'Be brief. ' * 30}'\n{line}\n"
+    assert ["PF301"] == [finding.rule for finding in lint_source(text, "a.py")]
+
+
+RULES_TEXT = "Be brief. " * 100
+
+
+def test_the_cost_is_told_where_it_is_known() -> None:
+    [known] = lint_source(f"import time\nSYSTEM_PROMPT = f'{{time.time()}} {RULES_TEXT}'\n", "a.py")
+    [unknown] = lint_source("import time\nSYSTEM_PROMPT = f'{time.time()}' + RULES\n", "a.py")
+    assert known.lost_tokens is not None
+    assert 150 <= known.lost_tokens <= 400
+    assert unknown.lost_tokens is None
 
 
 CLOCK_AT_THE_END = "import time\nSYSTEM_PROMPT = time.ctime()\n"

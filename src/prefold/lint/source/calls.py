@@ -42,11 +42,27 @@ def call_value(scope: Scope, node: ast.Call) -> Value:
         assign(scope, node.func.value, _grown(call.receiver, added, call.method), is_growth=True)
     match call.function.target:
         case FunctionInfo() | Bound() | ClassInfo() as target:
-            return scope.analysis.called(target, call.arguments, call.keywords, scope.module, node.lineno)
+            result = scope.analysis.called(target, call.arguments, call.keywords, scope.module, node.lineno)
+            _note_changes(scope, call, target)
+            return result
         case str() as name:
             return function_value(scope, call, name)
         case _:
             return method_value(scope, call)
+
+
+def _note_changes(scope: Scope, call: Call, target: FunctionInfo | Bound | ClassInfo) -> None:
+    """Give the caller's variables what a function has put into the lists and dicts that they name."""
+    if any(isinstance(node, ast.Starred) for node in call.node.args):
+        return
+    changed = scope.analysis.changed(target, call.arguments, call.keywords)
+    nodes: dict[int | str | None, ast.expr] = dict(enumerate(call.node.args))
+    nodes.update({keyword.arg: keyword.value for keyword in call.node.keywords})
+    for place, value in changed.items():
+        node = nodes.get(place)
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            old = scope.value(node)
+            assign(scope, node, replace(value, form=old.form, is_fixed=old.is_fixed), is_growth=True)
 
 
 def _read(scope: Scope, node: ast.Call) -> Call:
@@ -85,7 +101,8 @@ def _passed_through(scope: Scope, node: ast.expr) -> dict[str, Value]:
     if parameter is None or parameter.arg != node.id:
         return {}
     return {
-        name: Value((Taint(replace(function.hole(node.id), path=(f"{EXACT_KEY}{name}",))),)) for name in PROMPT_KEYWORDS
+        name: Value((Taint(replace(function.hole(node.id), path=(f"{EXACT_KEY}{name}",))),))
+        for name in sorted(PROMPT_KEYWORDS)
     }
 
 

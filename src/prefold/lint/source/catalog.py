@@ -7,7 +7,7 @@ cries wolf is switched off.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 CLOCK, IDENTIFIER, SET_ORDER, FILE_ORDER, UNSORTED_JSON, QUERY_ORDER, MACHINE, TEMPLATE, SCORE_ORDER = (
@@ -67,6 +67,21 @@ GENERATORS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Makers of random generators, which are steady with a seed, and the module that their methods are like."""
+
+COMMAND_CALLS = words(
+    """subprocess.run subprocess.check_output subprocess.getoutput subprocess.getstatusoutput subprocess.Popen os.popen
+    asyncio.create_subprocess_exec asyncio.create_subprocess_shell asyncio.subprocess.create_subprocess_exec
+    asyncio.subprocess.create_subprocess_shell"""
+)
+"""Functions that run a command and hand back its output, or something that has it."""
+_LIVE_COMMANDS = words(
+    """git hg svn gh date hostname whoami who w id uname pwd ls dir ps df du free uptime top tree find env printenv
+    ifconfig ip lsof last systemctl journalctl sysctl sw_vers nproc lscpu nvidia-smi kubectl docker vmstat iostat
+    netstat ss tail dmesg"""
+)
+"""Commands that show the state of a machine, a checkout or a cluster at one moment; others may print fixed text."""
+_STEADY_ARGUMENTS = words("show config --version --help ls-files")
+"""Arguments with which they print something that hardly varies."""
 
 # Methods, attributes and keys that vary whatever their object is.
 
@@ -177,19 +192,6 @@ DAILY_METHODS = words(
 _TIME_DIRECTIVE = re.compile(r"%[-#]?[HIMSfpcXTRrsZ]")
 _DAY_DIRECTIVE = re.compile(r"%[-#]?[djaAuwUWVxDFe]")
 
-VOLATILE_NAME = re.compile(
-    r"^(?:(?:current|utc|local|server|request|start|generated|system|now|today)_)?"
-    r"(?:timestamp|time|date|datetime|now|today|utcnow|ts)(?:_(?:utc|str|string|iso|now|text|ms))?$"
-    r"|^(?:now|today|timestamp)_\w+$|^(?:generated|created|updated|requested|rendered)_at$"
-    r"|^(?:request|req|trace|span|session|conversation|correlation|run|user|thread|message|call|turn|client|chat|"
-    r"ticket|order|tenant)_?(?:id|uuid)$"
-    r"|^(?:uuid|nonce|guid|user_?name|hostname|host_name|cwd|ip|ip_address|client_ip|remote_addr|random|cch|"
-    r"build_id|pid)$"
-    r"|时间|日期|请求|会话|用户|当前",
-    re.IGNORECASE,
-)
-"""Placeholders that by their name are filled anew for each request, session or user."""
-
 
 def is_unordered_select(sql: str) -> bool:
     """Whether SQL text returns several rows in an order that the database may change."""
@@ -197,6 +199,12 @@ def is_unordered_select(sql: str) -> bool:
     if select is None or _ORDERED.search(sql) or _BY_KEY.search(sql):
         return False
     return _AGGREGATE.fullmatch(select["columns"]) is None
+
+
+def is_live_command(arguments: Sequence[str]) -> bool:
+    """Whether a command's output is the state of something at one moment."""
+    program = arguments[0].rsplit("/", 1)[-1] if arguments else ""
+    return program in _LIVE_COMMANDS and _STEADY_ARGUMENTS.isdisjoint(arguments[1:2])
 
 
 def granularity(pattern: str) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from prefold.lint.source.catalog import SET_ORDER, words
 from prefold.lint.source.expressions import Scope, part_of
 from prefold.lint.source.modules import Bound, ClassInfo, FunctionInfo, Instance, Module, ModuleIndex, last_name
-from prefold.lint.source.sinks import Sink
+from prefold.lint.source.sinks import Sink, may_have_prompts
 from prefold.lint.source.statements import Body
 from prefold.lint.source.templates import unfilled
 from prefold.lint.source.values import (
@@ -36,6 +36,10 @@ _PLAIN_ANNOTATIONS = words(
 _SET_ANNOTATIONS = words("set Set frozenset FrozenSet AbstractSet MutableSet")
 _DEEPEST_CALLS = 8
 """Calls inside each other that are followed."""
+_CALLS_WORTH_A_READING = 3
+"""How many calls further a function must be followed this time to be read again."""
+_MOST_DERIVED = 20
+"""Derived classes of one class that are looked at."""
 _MOST_ARGUMENTS = 40
 """Different arguments of one parameter that are looked at."""
 
@@ -50,10 +54,20 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class _Summary:
-    """What a function does: the value it returns, and the attributes it sets, both in terms of its parameters."""
+    """What a function does, in terms of its parameters.
+
+    Attributes:
+        value: what it returns.
+        writes: the attributes that it sets.
+        grown: parameters that it changes in place, and what they become.
+        calls_around: inside how many calls it was read, if calls in it were too many calls away to be followed; 0 if it
+            has been read in full.
+    """
 
     value: Value = UNKNOWN
     writes: Mapping[str, Value] | None = None
+    grown: Mapping[str, Value] = field(default_factory=dict)
+    calls_around: int = 0
 
 
 class Analysis:
@@ -78,12 +92,14 @@ class Analysis:
         self._reached: list[tuple[Taint, Sink]] = []
         self._unfilled: list[tuple[Taint, Sink]] = []
         self._arguments: dict[Hole, list[Value]] = {}
+        self._derived: dict[str, list[ClassInfo]] | None = None
         self._depth = 0
+        self._is_cut = False
 
     def hits(self) -> list[Hit]:
         """Everything that varies in a stable prefix of the project."""
         for module in self._index.modules:
-            if module.mentions_prompts:
+            if may_have_prompts(module):
                 self._read_module(module)
         raw = [Hit(taint, sink) for taint, sink in self._unfilled if not self._is_filled_here(taint.origin)]
         return self._follow_back() + raw
@@ -105,22 +121,22 @@ class Analysis:
     def _follow_back(self) -> list[Hit]:
         """Follow what reached a prompt from a parameter to the arguments given for it."""
         hits: list[Hit] = []
-        queue = deque(self._reached)
+        queue = deque((taint, sink, 0) for taint, sink in self._reached)
         seen: set[tuple[object, ...]] = set()
         while queue:
-            taint, sink = queue.popleft()
+            taint, sink, calls = queue.popleft()
             if isinstance(taint.origin, Source):
                 hits.append(Hit(taint, sink))
                 continue
             mark = (taint.origin, taint.pending, taint.is_sorted, taint.is_content, sink)
-            if mark in seen:
+            if mark in seen or calls >= _DEEPEST_CALLS:
                 continue
             seen.add(mark)
             values = self._values_of(taint.origin)
             if not values and taint.pending is not None and taint.pending.rule != SET_ORDER:
                 hits.append(Hit(replace(taint, origin=taint.pending, pending=None), sink))
             for value in values:
-                queue.extend((found, sink) for found in fill(taint, lambda _hole, value=value: value))  # type: ignore[misc]
+                queue.extend((found, sink, calls + 1) for found in fill(taint, lambda _hole, value=value: value))  # type: ignore[misc]
         return hits
 
     def _values_of(self, hole: Hole) -> list[Value]:
@@ -196,24 +212,29 @@ class Analysis:
     def summary(self, function: FunctionInfo) -> _Summary:
         """What a function does. Nothing is known of one that is being read already, or too many calls away."""
         known = self._summaries.get(function.node)
-        if known is not None:
+        if known is not None and known.calls_around < self._depth + _CALLS_WORTH_A_READING:
+            self._is_cut = self._is_cut or known.calls_around > 0
             return known
         if self._depth >= _DEEPEST_CALLS:
+            self._is_cut = True
             return _Summary()
         if function.node in self._running:
             return _Summary(writes=self._running[function.node].writes)
+        was_cut, self._is_cut = self._is_cut, False
         self._depth += 1
         scope = Scope(self, function.module, {}, function)
         self._running[function.node] = scope
         try:
             scope.names = self._parameters(function)
             value = Body(scope).run_function(function)
-            self._summaries[function.node] = _Summary(value, scope.writes)
+            calls_around = self._depth - 1 if self._is_cut else 0
+            self._summaries[function.node] = _Summary(value, scope.writes, scope.grown, calls_around)
         except RecursionError:  # nested beyond what people write: it counts as unknown
             self._summaries[function.node] = _Summary()
         finally:
             del self._running[function.node]
             self._depth -= 1
+            self._is_cut = self._is_cut or was_cut
         return self._summaries[function.node]
 
     def _parameters(self, function: FunctionInfo) -> dict[str, Value]:
@@ -225,6 +246,9 @@ class Analysis:
         for argument in every:
             hole = Value((Taint(function.hole(argument.arg)),))
             names[argument.arg] = self._annotated(hole, argument.annotation, outside)
+            injected = self._injected(argument.annotation, outside)
+            if injected.taints:
+                names[argument.arg] = join(names[argument.arg], injected)
         positional = [*arguments.posonlyargs, *arguments.args]
         defaults = [*zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True)]
         defaults += [
@@ -239,6 +263,15 @@ class Analysis:
         if function.receiver and function.parent is not None:
             names[function.receiver] = Value(target=Instance(function.parent))
         return names
+
+    def _injected(self, annotation: ast.expr | None, scope: Scope) -> Value:
+        """What the framework gives for a parameter with the annotation `Annotated[..., Depends(function)]`."""
+        match annotation:
+            case ast.Subscript(value=owner, slice=ast.Tuple(elts=[_, *extras])) if last_name(owner) == "Annotated":
+                values = [scope.value(extra) for extra in extras if isinstance(extra, ast.Call)]
+                return join(UNKNOWN, *values)
+            case _:
+                return UNKNOWN
 
     def _annotated(self, value: Value, annotation: ast.expr | None, scope: Scope) -> Value:
         """A parameter or field as its annotation describes it."""
@@ -274,7 +307,35 @@ class Analysis:
         result = substitute(summary.value, self._resolve(given))
         if isinstance(target, Bound) and target.instance.fields is not None:
             result = substitute(result, self._resolve(target.instance.fields))
+        elif isinstance(target, Bound):
+            deriving = self._overriding(target.instance.cls, function.name)
+            for other in filter(None, (cls.methods.get(function.name) for cls in deriving)):
+                given = self._bind(other, arguments, keywords, module, line)
+                result = join(result, substitute(self.summary(other).value, self._resolve(given)))
+        for wrapper in self._wrappers(function):
+            result = join(result, self.summary(wrapper).value.plain())
         return result.through(Step(f"returned by `{function.name}`", module, line))
+
+    def _wrappers(self, function: FunctionInfo) -> Iterator[FunctionInfo]:
+        """The functions that decorators of the project put around a function."""
+        scope = Scope(self, function.module, self.module_names(function.module))
+        for node in function.decorator_nodes:
+            decorator = scope.value(node).target
+            wrapper = self.summary(decorator).value.target if isinstance(decorator, FunctionInfo) else None
+            if isinstance(wrapper, FunctionInfo):
+                yield wrapper
+
+    def changed(
+        self, target: object, arguments: list[Value], keywords: Mapping[str, Value]
+    ) -> dict[int | str | None, Value]:
+        """What becomes of the arguments of a call that the function changes in place, by position and by name."""
+        function = target.function if isinstance(target, Bound) else target
+        if not isinstance(function, FunctionInfo) or not (grown := self.summary(function).grown):
+            return {}
+        named = {**dict(zip(function.parameters, arguments, strict=False)), **keywords}
+        resolve = self._resolve({function.hole(name): value for name, value in named.items()})
+        places: dict[str, int | str] = {name: place for place, name in enumerate(function.parameters[: len(arguments)])}
+        return {places.get(name, name): substitute(value, resolve) for name, value in grown.items() if name in named}
 
     def _bind(
         self, function: FunctionInfo, arguments: list[Value], keywords: Mapping[str, Value], module: Module, line: int
@@ -339,13 +400,48 @@ class Analysis:
                     found.append(target)
         return found
 
+    def parent(self, cls: ClassInfo) -> Value:
+        """What `super()` is in the methods of a class."""
+        return next((Value(target=Instance(base, {})) for base in self._lineage(cls)[1:]), UNKNOWN)
+
+    def _overriding(self, cls: ClassInfo, name: str) -> list[ClassInfo]:
+        """The classes derived from a class that have a method or an attribute of their own with this name."""
+        if self._derived is None:
+            self._derived = defaultdict(list)
+            for module in filter(may_have_prompts, self._index.modules):
+                for other in module.classes.values():
+                    for base in other.node.bases:
+                        self._derived[last_name(base)].append(other)
+        found: list[ClassInfo] = []
+        waiting = [cls]
+        while waiting and len(found) < _MOST_DERIVED:
+            derived = [other for other in self._derived[waiting.pop().node.name] if other not in found]
+            found.extend(derived)
+            waiting.extend(derived)
+        return [other for other in found if name in other.methods or name in other.declared or name in other.writers]
+
     def member(self, instance: Instance, name: str) -> Value:
-        """An attribute or method of an object."""
+        """An attribute or method of an object; of `self`, what derived classes have in its place may be meant too."""
+        own = self._own_member(instance, name)
+        if instance.fields is not None or isinstance(own.target, Bound):
+            return own
+        others = [self._attribute(cls, name) for cls in self._overriding(instance.cls, name)]
+        found = [value for value in (own, *others) if value is not UNKNOWN]
+        return join(*found) if found else UNKNOWN
+
+    def _attribute(self, cls: ClassInfo, name: str) -> Value:
+        """An attribute that a class itself has."""
+        method = cls.methods.get(name)
+        if method is None:
+            return self._field(cls, name)
+        return self.summary(method).value if method.is_property else UNKNOWN
+
+    def _own_member(self, instance: Instance, name: str) -> Value:
         for cls in self._lineage(instance.cls):
             method = cls.methods.get(name)
             if method is not None and not method.is_property:
                 return Value(target=Bound(method, instance))
-            value = self.summary(method).value if method is not None else self._field(cls, name)
+            value = self._attribute(cls, name)
             if value is not UNKNOWN:
                 return substitute(value, self._resolve(instance.fields)) if instance.fields is not None else value
         return UNKNOWN

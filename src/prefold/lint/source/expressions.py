@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from prefold.lint.source import catalog
 from prefold.lint.source.assignments import bind_target
 from prefold.lint.source.calls import call_value
+from prefold.lint.source.chat_templates import piped
 from prefold.lint.source.modules import ClassInfo, FunctionInfo, Instance, Module, dotted_name, last_name
 from prefold.lint.source.sinks import SYSTEM_ROLES, Certainty, Sink, dict_sinks, role_of
 from prefold.lint.source.templates import FIRST_LINES, filled, named
 from prefold.lint.source.values import (
     EXACT_KEY,
     FIXED,
+    SORTED,
     UNKNOWN,
     Form,
     Hole,
@@ -29,11 +31,13 @@ from prefold.lint.source.values import (
     daily,
     join,
     may_be_set,
+    may_have_keys,
     merge_taints,
     sequence,
     set_of,
     with_entries,
 )
+from prefold.prompts.placeholders import Style
 
 if TYPE_CHECKING:
     from prefold.lint.source.dataflow import Analysis
@@ -54,6 +58,9 @@ class Scope:
         function: whose body it is, None for a module.
         is_stable: whether a system message made here is part of a prefix, or comes after other messages.
         loops: how many loops inside each other the statement stands in.
+        system_messages: expressions, as `ast.dump` shows them, that the program has found to be system messages.
+        own: parameters that still are the objects of the caller.
+        grown: what those have become that were changed in place.
         returns: values that it hands back.
         writes: by attribute: what it assigns on `self`.
     """
@@ -67,6 +74,9 @@ class Scope:
         self.function = function
         self.is_stable = True
         self.loops = 0
+        self.system_messages: frozenset[str] = frozenset()
+        self.own: set[str] = set() if function is None else set(function.every_parameter)
+        self.grown: dict[str, Value] = {}
         self.returns: list[Value] = []
         self.writes: dict[str, Value] = {}
         self._depth = 0
@@ -82,9 +92,9 @@ class Scope:
         finally:
             self._depth -= 1
 
-    def source(self, rule: str, node: ast.expr, *, sortable: bool = False) -> Taint:
+    def source(self, rule: str, node: ast.expr, *, mend: str = "", is_output: bool = False) -> Taint:
         """Something that varies, made by an expression here."""
-        return Taint(Source(rule, self.module, node, sortable=sortable))
+        return Taint(Source(rule, self.module, node, mend=mend, is_output=is_output))
 
     def reach(self, value: Value, sink: Sink) -> None:
         """A value goes into a prompt."""
@@ -99,6 +109,12 @@ class Scope:
         found = self.analysis.module_names(self.module).get(name)
         return Value(target=f"builtins.{name}") if found is None else found
 
+    def is_global(self, name: str) -> bool:
+        """Whether a name that is used in a function is one of the module."""
+        around = {} if self.function is None else self.function.closure or {}
+        is_local = self.function is None or name in self.names or name in around
+        return not is_local and name in self.analysis.module_names(self.module)
+
     def closure(self) -> Mapping[str, Value]:
         """The names that a function defined here can see, those of the module aside."""
         around = self.function.closure if self.function is not None else None
@@ -112,7 +128,7 @@ class Scope:
             node: the expression that it stands in, for the order of a set.
         """
         if value.form is Form.SET:
-            order = self.source(catalog.SET_ORDER, node, sortable=value.is_strings)
+            order = self.source(catalog.SET_ORDER, node, mend=SORTED if value.is_strings else "")
             return Value(merge_taints([Value((order,)), value]), is_fixed=value.is_fixed)
         orders = [
             replace(hole, pending=Source(catalog.SET_ORDER, self.module, node))
@@ -176,7 +192,7 @@ def _constant(scope: Scope, node: ast.Constant) -> Value:
     if not isinstance(node.value, str):
         return FIXED
     text = node.value
-    template = (scope.module, node) if any(mark in text for mark in "{%$") else None
+    template = (scope.module, node) if any(mark in text for mark in "{%$<") else None
     return Value(form=Form.TEXT, is_fixed=True, text=text, static=len(text), template=template)
 
 
@@ -246,8 +262,8 @@ def _binary(scope: Scope, node: ast.BinOp) -> Value:
         return _percent(scope, left, node.right, right)
     if isinstance(node.op, (ast.BitOr, ast.BitAnd, ast.Sub, ast.BitXor)) and Form.SET in {left.form, right.form}:
         return Value(merge_taints([left, right]), Form.SET, is_strings=left.is_strings and right.is_strings)
-    if isinstance(node.op, ast.BitOr) and {left.form, right.form} == {Form.DICT}:
-        return Value(merge_taints([left, right]), Form.DICT, is_fixed=left.is_fixed and right.is_fixed)
+    if isinstance(node.op, ast.BitOr):
+        return piped(scope, node, left, right)
     return Value(merge_taints([left, right]))
 
 
@@ -280,9 +296,11 @@ def _is_system_only(node: ast.expr) -> bool:
 
 def _percent(scope: Scope, template: Value, node: ast.expr, right: Value) -> Value:
     if right.form is Form.DICT:
-        return filled(template, frozenset({"percent"}), lambda name, _: part_of(right, name))
+        return filled(template, frozenset({Style.PERCENT}), lambda name, _: part_of(right, name))
     values = [scope.value(item) for item in node.elts] if isinstance(node, ast.Tuple) else [right]
-    return filled(template, frozenset({"position"}), lambda _, place: values[place] if place < len(values) else None)
+    return filled(
+        template, frozenset({Style.POSITION}), lambda _, place: values[place] if place < len(values) else None
+    )
 
 
 def _display(scope: Scope, node: ast.List | ast.Tuple) -> Value:
@@ -432,7 +450,8 @@ def _comprehension(scope: Scope, node: ast.ListComp | ast.SetComp | ast.Generato
         element = scope.value(node.elt)
         if isinstance(node, ast.SetComp):
             return set_of([element])
-        return Value(merge_taints([element, *orders]), Form.LIST, element.is_fixed)
+        is_flat = not may_have_keys(element)
+        return Value(merge_taints([element, *orders]), Form.LIST, element.is_fixed, is_flat=is_flat)
     finally:
         scope.names = outside
 

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 
 from prefold.lint.source import catalog
 from prefold.lint.source.assignments import assign
+from prefold.lint.source.chat_templates import CHAT_STYLES, fill_system_text, has_system_text, system_message
 from prefold.lint.source.modules import dotted_name, last_name
+from prefold.lint.source.sinks import Certainty, Sink
 from prefold.lint.source.templates import filled
 from prefold.lint.source.values import (
+    SORTED_IN_PLACE,
     UNKNOWN,
     Form,
+    Source,
     Value,
     at_granularity,
     concatenate,
@@ -23,23 +27,27 @@ from prefold.lint.source.values import (
     join,
     merge_taints,
 )
+from prefold.prompts.placeholders import Style
 
 if TYPE_CHECKING:
     from prefold.lint.source.expressions import Scope
 
 _Reader = Callable[["Scope", "Call"], Value | None]
 
-_STYLES: Mapping[str, frozenset[str]] = {
-    "format": frozenset({"brace"}),
-    "format_map": frozenset({"brace"}),
-    "substitute": frozenset({"dollar"}),
-    "safe_substitute": frozenset({"dollar"}),
-    "render": frozenset({"jinja"}),
-    "format_messages": frozenset({"brace", "jinja"}),
-    "invoke": frozenset({"brace", "jinja"}),
+_STYLES: Mapping[str, frozenset[Style]] = {
+    "format": frozenset({Style.BRACE}),
+    "format_map": frozenset({Style.BRACE}),
+    "substitute": frozenset({Style.DOLLAR}),
+    "safe_substitute": frozenset({Style.DOLLAR}),
+    "render": frozenset({Style.JINJA}),
+    **dict.fromkeys(
+        ("format_messages", "format_prompt", "partial", "invoke", "ainvoke", "stream", "astream"), CHAT_STYLES
+    ),
 }
 """Methods that fill a template, and the placeholders that they fill."""
-_TEMPLATE_MAKERS = frozenset({"from_string", "from_template", "PromptTemplate", "dedent", "cleandoc"})
+_TEMPLATE_MAKERS = frozenset(
+    {"from_string", "from_template", "PromptTemplate", "ChatPromptTemplate", "from_messages", "dedent", "cleandoc"}
+)
 _TEMPLATE_CLASSES = frozenset({"string.Template", "jinja2.Template"})
 _TEXT_METHODS = catalog.words("strip lstrip rstrip upper lower title casefold expandtabs capitalize encode decode")
 
@@ -101,13 +109,29 @@ def method_value(scope: Scope, call: Call) -> Value:
     if call.method in _TEMPLATE_MAKERS or (
         isinstance(call.function.target, str) and call.function.target in _TEMPLATE_CLASSES
     ):
-        return replace(call.first() if call.arguments else call.keywords.get("template", UNKNOWN), target=None)
+        return _template(scope, call)
     if call.is_method:
         for read in (_source, _METHODS.get(call.method)):
             found = read(scope, call) if read is not None else None
             if found is not None:
                 return found
     return _passed_on(call)
+
+
+def _template(scope: Scope, call: Call) -> Value:
+    """What a maker of templates makes: the text, or the messages, that it is given."""
+    template = call.first() if call.arguments else UNKNOWN
+    for name in ("template", "messages"):
+        template = call.keywords.get(name, template)
+    template = replace(template, target=None)
+    known = call.keywords.get("partial_variables", UNKNOWN).entries or {}
+    if known and has_system_text(template):
+        fill_system_text(scope, template, known, call.node)
+    elif known and template.text is not None and template.template is not None:
+        scope.analysis.formatted.add(template.template[1])
+        template = filled(template, CHAT_STYLES, lambda name, _: known.get(name))
+        scope.reach(template, Sink("the prompt template", scope.module, call.node.lineno, Certainty.NAME, True))
+    return system_message(template) if "System" in call.owner else template
 
 
 def _passed_on(call: Call) -> Value:
@@ -144,7 +168,7 @@ def _source(scope: Scope, call: Call) -> Value | None:
     """A method whose result varies."""
     method, node = call.method, call.node
     if method in catalog.DIRECTORY_METHODS or (method == "glob" and not isinstance(call.function.target, str)):
-        order = Value((scope.source(catalog.FILE_ORDER, node, sortable=True),))
+        order = Value((scope.source(catalog.FILE_ORDER, node, mend=SORTED_IN_PLACE),))
         return Value(merge_taints([order, contents(call.receiver)]), Form.LIST)
     if _is_query(call) or _is_sql(call):
         rows = Value((scope.source(catalog.QUERY_ORDER, node),))
@@ -191,12 +215,22 @@ def _is_identifier(call: Call) -> bool:
     return name in catalog.IDENTIFIER_ATTRIBUTES
 
 
-def key_is_score(node: ast.Call) -> bool:
-    """Whether a sort is by a score."""
+def key_is_score(node: ast.Call, value: Value) -> bool:
+    """Whether a sort is by a score.
+
+    Args:
+        node: the sort.
+        value: what is sorted; in the pairs of document and score that a search returns, a number leads to the score.
+    """
     key = next((keyword.value for keyword in node.keywords if keyword.arg == "key"), None)
     if key is None:
         return False
+    has_scores = any(
+        isinstance(taint.origin, Source) and taint.origin.rule == catalog.SCORE_ORDER for taint in value.taints
+    )
     for item in ast.walk(key):
+        if has_scores and isinstance(item, ast.Constant) and isinstance(item.value, int):
+            return True
         name = item.attr if isinstance(item, ast.Attribute) else getattr(item, "value", None)
         if isinstance(name, str) and catalog.SCORE_NAME.search(name):
             return True
@@ -208,6 +242,11 @@ def key_is_score(node: ast.Call) -> bool:
 
 def _filled(scope: Scope, call: Call) -> Value | None:
     """Filling a template whose text is known."""
+    if has_system_text(call.receiver):
+        given: dict[object, Value] = dict(call.first().entries or {})
+        given.update(call.keywords)
+        fill_system_text(scope, call.receiver, given, call.node)
+        return call.receiver if call.method == "partial" else None
     if call.receiver.text is None or call.receiver.template is None:
         return None
     scope.analysis.formatted.add(call.receiver.template[1])
@@ -272,7 +311,7 @@ def _ordered(_scope: Scope, call: Call) -> Value:
 
 
 def _sorted_in_place(scope: Scope, call: Call) -> Value:
-    if key_is_score(call.node):
+    if key_is_score(call.node, call.receiver):
         order = Value((scope.source(catalog.SCORE_ORDER, call.node),), Form.LIST)
         assign(scope, call.object, order, is_growth=True)
         return UNKNOWN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
@@ -15,9 +15,6 @@ from prefold.lint.source.values import Hole, Value
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
-_MENTIONS_PROMPTS = re.compile(
-    r"system|prompt|instruction|messages|tools|preamble|cached_content|系统|提示", re.IGNORECASE
-)
 _IMPORTS_MODELS = re.compile(
     r"^\s*(?:from|import)\s+(?:openai|anthropic|google\.genai|google\.generativeai|google|vertexai|litellm|langchain\w*|"
     r"langgraph|llama_index|agents|cohere|mistralai|pydantic_ai|boto3|dashscope|zhipuai|ollama|vllm|groq|together|"
@@ -54,11 +51,6 @@ class Module:
     def offset(self) -> int:
         """Characters before the first that Python reads: 1 where the file starts with a byte order mark."""
         return 1 if self.text.startswith(_BYTE_ORDER_MARK) else 0
-
-    @cached_property
-    def mentions_prompts(self) -> bool:
-        """Whether there can be a prompt in it; false lets the file be left unread."""
-        return _MENTIONS_PROMPTS.search(self.text) is not None
 
     @cached_property
     def imports_models(self) -> bool:
@@ -131,8 +123,12 @@ class FunctionInfo:
     @cached_property
     def decorators(self) -> frozenset[str]:
         """Last parts of the names of its decorators."""
-        nodes = () if isinstance(self.node, ast.Lambda) else self.node.decorator_list
-        return frozenset(last_name(node.func if isinstance(node, ast.Call) else node) for node in nodes)
+        return frozenset(last_name(node.func if isinstance(node, ast.Call) else node) for node in self.decorator_nodes)
+
+    @property
+    def decorator_nodes(self) -> Sequence[ast.expr]:
+        """Its decorators."""
+        return () if isinstance(self.node, ast.Lambda) else self.node.decorator_list
 
     @property
     def is_property(self) -> bool:
@@ -145,6 +141,12 @@ class FunctionInfo:
         arguments = self.node.args
         names = tuple(argument.arg for argument in (*arguments.posonlyargs, *arguments.args))
         return names[1:] if self.parent is not None and "staticmethod" not in self.decorators else names
+
+    @cached_property
+    def every_parameter(self) -> frozenset[str]:
+        """Names of all parameters that have one value each."""
+        arguments = self.node.args
+        return frozenset(item.arg for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
 
     @property
     def receiver(self) -> str:

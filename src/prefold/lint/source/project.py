@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
 
-from prefold.lint.findings import Finding, Replacement
+from prefold.lint.findings import Finding
 from prefold.lint.source import catalog
 from prefold.lint.source.dataflow import Analysis, Hit
+from prefold.lint.source.mends import is_about_a_schema, mend
 from prefold.lint.source.modules import Module, ModuleIndex
 from prefold.lint.source.text import SourceText
 from prefold.lint.source.values import Source, Step
@@ -37,12 +38,13 @@ _HELP: Mapping[str, str] = {
     catalog.IDENTIFIER: "Send it as metadata or in a header, or move it behind the cached part of the prompt.",
     catalog.SET_ORDER: "Put sorted(...) around the set.",
     catalog.FILE_ORDER: "Put sorted(...) around the listing.",
-    catalog.UNSORTED_JSON: "Add sort_keys=True.",
     catalog.QUERY_ORDER: "Add ORDER BY with a unique column, or sort the rows.",
     catalog.MACHINE: "Leave it out of the prompt, or move it behind the cached part.",
     catalog.TEMPLATE: "Put the fixed text first and the placeholders last, best into the user message.",
     catalog.SCORE_ORDER: "Move the documents behind the fixed text, into the user message, and sort them by id.",
 }
+_OUTPUT_SAYS = "shows the state of a machine or a checkout at one moment"
+_SCHEMA_HELP = "Build it with its keys in one fixed order; sorting them would move the properties of a schema too."
 _DAILY_HELP = "It costs one miss a day; move it behind the cached part of the prompt if that is too many."
 
 
@@ -82,7 +84,10 @@ class Project:
             source = hit.taint.origin
             if isinstance(source, Source):
                 grouped[source.rule, source.node].append(hit)
-        findings = [_finding(min(hits, key=_rank)) for hits in grouped.values()]
+        if not grouped:
+            return []
+        text = SourceText(self._modules[file])
+        findings = [_finding(min(hits, key=_rank), text) for hits in grouped.values()]
         return sorted(findings, key=lambda finding: (finding.start, finding.end, finding.rule))
 
 
@@ -118,11 +123,10 @@ def _rank(hit: Hit) -> tuple[int, int]:
     return hit.sink.certainty, len(hit.taint.flow)
 
 
-def _finding(hit: Hit) -> Finding:
+def _finding(hit: Hit, text: SourceText) -> Finding:
     taint, sink = hit.taint, hit.sink
     source = taint.origin
     assert isinstance(source, Source)  # noqa: S101 - hits have no other
-    text = SourceText(source.module)
     is_template = source.rule == catalog.TEMPLATE
     is_daily = taint.is_daily and source.rule == catalog.CLOCK
     start, end = text.placeholder(source.node, source.name) if is_template else text.span(source.node)
@@ -132,7 +136,7 @@ def _finding(hit: Hit) -> Finding:
         says = f"is filled anew for each request and stands before {taint.static_after} characters of fixed text"
         message = f"`{excerpt}` {says} in {sink.words}."
     else:
-        says = "changes once a day" if is_daily else _SAYS[source.rule]
+        says = "changes once a day" if is_daily else _OUTPUT_SAYS if source.is_output else _SAYS[source.rule]
         message = f"`{excerpt}` {says} and flows into {sink.words}."
     steps = (*taint.flow, Step(f"into {sink.words}", sink.module, sink.line))
     return Finding(
@@ -141,9 +145,10 @@ def _finding(hit: Hit) -> Finding:
         file=source.module.file,
         start=start,
         end=end,
-        help=_DAILY_HELP if is_daily else _HELP[source.rule],
+        help=_DAILY_HELP if is_daily else _help(source, text),
         notes=tuple(_note(step, source.module) for step in steps),
-        fix=_fix(source, text),
+        lost_tokens=text.tokens(taint.static_after) if taint.static_after else None,
+        fix=mend(source, text),
     )
 
 
@@ -152,7 +157,7 @@ def _note(step: Step, module: Module) -> str:
     return f"{step.words} ({where})"
 
 
-def _fix(source: Source, text: SourceText) -> tuple[Replacement, ...]:
-    if source.rule == catalog.UNSORTED_JSON:
-        return text.with_argument(source.node, "sort_keys=True")
-    return text.wrapped(source.node, "sorted") if source.sortable else ()
+def _help(source: Source, text: SourceText) -> str:
+    if source.rule != catalog.UNSORTED_JSON:
+        return _HELP[source.rule]
+    return f"Add {source.mend}." if source.mend and not is_about_a_schema(source.node, text) else _SCHEMA_HELP

@@ -69,7 +69,8 @@ SOURCE_RULES: tuple[Rule, ...] = (
             "A dict keeps its keys in the order in which they were put in. Two dicts that are equal but were "
             "built, merged or received in another way give different text. Literals, and schemas that a class "
             "defines, have a fixed order and are not reported. Where the order of properties means something, as "
-            "in a schema for structured output, fix it where the dict is built instead."
+            "in a schema for structured output, fix it where the dict is built instead: `--fix` leaves alone what "
+            "is named like a schema or a tool."
         ),
         before='system = "User: " + json.dumps(profile)',
         after='system = "User: " + json.dumps(profile, sort_keys=True)',
@@ -95,7 +96,7 @@ SOURCE_RULES: tuple[Rule, ...] = (
         why=(
             "A host name, a process id, a working folder or a user name splits what a fleet could share: each "
             "replica and each user has a prefix of their own. A tool for one person on one machine can live with "
-            "that."
+            "that. The output of a command such as `git status` changes with every edit: put it into a message."
         ),
         before='system = f"{RULES}\\nHost: {socket.gethostname()}"',
         after="system = RULES",

@@ -50,6 +50,11 @@ _SDK_METHODS = words(
     generate_content_async generate_content_stream count_tokens generate complete acomplete run run_sync query invoke
     ainvoke bind_tools generate_text create_and_poll create_and_run create_react_agent create_agent"""
 )
+_AGENT_MAKER = re.compile(r"Agent$|^create_\w*agent$")
+_AGENT_KEYWORDS = words(
+    "prompt instruction global_instruction goal backstory role state_modifier messages_modifier system_template"
+)
+"""Arguments of agents, and of functions that make them, that become parts of the system prompt."""
 _SDK_CLASSES = re.compile(r"(?:Agent|Assistant|GenerativeModel|ChatModel|Config|Options|LLM|Predictor|Chat)$")
 _MODEL_KEYWORDS = words("model messages modelId max_tokens contents message model_id")
 """Arguments that tell a model's call from others, where the file imports no library for models."""
@@ -70,6 +75,18 @@ _CONTENT_KEYS = ("content", "text", "parts", "prompt", "template", "blocks")
 _BODY_KEYS = words("messages contents input anthropic_version")
 _BODY_SYSTEM_KEYS = ("system", "instructions", "system_instruction", "systemInstruction", "tools")
 _MARKERS = words("cache_control cachePoint prompt_cache_breakpoint")
+_MENTIONS = re.compile(
+    "|".join(
+        (
+            *sorted({"system", "instruction", "prompt", "preamble", "系统", "提示", "bind_tools"} | SYSTEM_ROLES),
+            rf"\b(?:{'|'.join(sorted(_SDK_KEYWORDS | _FIRST_KEYWORDS | _AGENT_KEYWORDS))})(?:\s*=|[\"'])",
+            rf"\.(?:{'|'.join(sorted(_POSITIONAL_METHODS))})\b",
+            r"[\"']user[\"']",
+        )
+    ),
+    re.IGNORECASE,
+)
+"""In every file in which something is a sink: the names and words by which the functions here know them."""
 
 
 class Certainty(IntEnum):
@@ -100,6 +117,11 @@ class Sink:
     is_first_message: bool = False
 
 
+def may_have_prompts(module: Module) -> bool:
+    """Whether there can be a prompt in a file; false lets it be left unread."""
+    return _MENTIONS.search(module.text) is not None
+
+
 def stable_part(value: Value) -> Value:
     """What of a system or tools argument is to be cached: of a list with breakpoints, the items up to the last one."""
     if value.entries is None:
@@ -121,11 +143,13 @@ def call_sinks(
         module.imports_models or not _MODEL_KEYWORDS.isdisjoint(keywords)
     )
 
+    is_agent = module.imports_models and _AGENT_MAKER.search(callee) is not None
+
     def sink(words: str, certainty: Certainty = Certainty.CALL, *, is_first: bool = False) -> Sink:
         return Sink(words, module, node.lineno, certainty, is_first)
 
     for name, value in keywords.items():
-        if name in _SYSTEM_KEYWORDS or (is_sdk and name in _SDK_KEYWORDS):
+        if name in _SYSTEM_KEYWORDS or (is_sdk and name in _SDK_KEYWORDS) or (is_agent and name in _AGENT_KEYWORDS):
             yield stable_part(value), sink(f"{name}= of {whole}")
         elif is_sdk and name in _FIRST_KEYWORDS and callee in _FIRST_METHODS:
             yield value, sink(f"{name}= of {whole}", is_first=True)
@@ -198,8 +222,21 @@ def dict_sinks(node: ast.Dict, module: Module, value: Value, *, is_stable: bool)
                 yield stable_part(entries[key]), Sink(words, module, node.lineno, Certainty.MESSAGE)
 
 
-def key_sink(key: object, container: Value, module: Module, line: int) -> Sink | None:
-    """The place that `container[key] = ...` is, None if it is no part of a prompt."""
+def key_sink(
+    key: object, container: Value, module: Module, line: int, *, is_system_message: bool = False
+) -> Sink | None:
+    """The place that `container[key] = ...` is, None if it is no part of a prompt.
+
+    Args:
+        key: if it is a constant.
+        container: what is known of it.
+        module: where the assignment stands.
+        line: of it, counted from 1.
+        is_system_message: whether the program has found the container to be a system message.
+    """
+    role = (container.entries or {}).get("role")
+    if key in _CONTENT_KEYS and (is_system_message or (role is not None and role.text in SYSTEM_ROLES)):
+        return Sink("the system message", module, line, Certainty.MESSAGE)
     is_body = container.entries is not None and bool(_BODY_KEYS & container.entries.keys())
     if key in _SYSTEM_KEYWORDS or (
         key in _BODY_SYSTEM_KEYS and (is_body or (key == "system" and module.imports_models))

@@ -10,7 +10,7 @@ from typing import Any
 from prefold.lint.source.assignments import assign, bind_target
 from prefold.lint.source.expressions import Scope
 from prefold.lint.source.modules import ClassInfo, FunctionInfo
-from prefold.lint.source.sinks import Certainty, Sink, is_prompt_function
+from prefold.lint.source.sinks import SYSTEM_ROLES, Certainty, Sink, is_prompt_function
 from prefold.lint.source.values import UNKNOWN, Form, Value, concatenate, join, merge_taints
 
 _DEEPEST_REPEATED_LOOP = 2
@@ -129,26 +129,34 @@ class Body:
 
     def _if(self, node: ast.If) -> None:
         blocks: list[Sequence[ast.stmt]] = []
+        checked: list[frozenset[str]] = []
         rest: ast.If | None = node
         while rest is not None:  # a long elif chain is nested in the tree, not on our stack
             self.scope.value(rest.test)
+            checked.append(_system_messages(rest.test))
             blocks.append(rest.body)
             following = rest.orelse
             rest = following[0] if len(following) == 1 and isinstance(following[0], ast.If) else None
             if rest is None:
                 blocks.append(following)
-        self._branches(blocks)
+        self._branches(blocks, checked)
 
-    def _branches(self, blocks: Sequence[Sequence[ast.stmt]]) -> None:
-        """Run blocks of which one is taken, and join what they leave."""
-        before = self.scope.names
+    def _branches(self, blocks: Sequence[Sequence[ast.stmt]], system_messages: Sequence[frozenset[str]] = ()) -> None:
+        """Run blocks of which one is taken, and join what they leave.
+
+        Args:
+            blocks: each a list of statements.
+            system_messages: of the first blocks: what is known to be a system message in them.
+        """
+        before, known = self.scope.names, self.scope.system_messages
         left: list[dict[str, Value]] = []
-        for block in blocks:
+        for place, block in enumerate(blocks):
             names = self.scope.names = dict(before)
+            self.scope.system_messages = known.union(*system_messages[place : place + 1])
             self.run(block)
             if not (block and isinstance(block[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))):
                 left.append(names)
-        self.scope.names = before
+        self.scope.names, self.scope.system_messages = before, known
         for name in {name: None for names in left for name in names}:
             found = [names[name] for names in left if name in names]
             if any(value is not before.get(name) for value in found):
@@ -185,6 +193,30 @@ class Body:
     def _match(self, node: ast.Match) -> None:
         self.scope.value(node.subject)
         self._branches([*(case.body for case in node.cases), []])
+
+
+def _system_messages(test: ast.expr) -> frozenset[str]:
+    """The expressions that are system messages where a condition holds, such as `m` in `m["role"] == "system"`."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return frozenset().union(*map(_system_messages, test.values))
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.In))):
+        return frozenset()
+    roles = {item.value for item in ast.walk(test.comparators[0]) if isinstance(item, ast.Constant)}
+    owner = _owner_of_role(test.left)
+    return frozenset({ast.dump(owner)}) if owner is not None and roles and roles <= SYSTEM_ROLES else frozenset()
+
+
+def _owner_of_role(node: ast.expr) -> ast.expr | None:
+    """`m` of `m["role"]`, `m.get("role")` and `m.role`."""
+    match node:
+        case ast.Subscript(value=owner, slice=ast.Constant(value="role")):
+            return owner
+        case ast.Call(func=ast.Attribute(value=owner, attr="get"), args=[ast.Constant(value="role"), *_]):
+            return owner
+        case ast.Attribute(value=owner, attr="role" | "type"):
+            return owner
+        case _:
+            return None
 
 
 _RUNNERS: Mapping[type[ast.stmt], Callable[[Body, Any], None]] = {

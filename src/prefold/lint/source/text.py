@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from prefold.lint.findings import Replacement
 from prefold.lint.source.modules import Module
+from prefold.lint.text import tokens_per_character
+from prefold.prompts.tokens import counter_for
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _LONGEST_EXCERPT = 48
@@ -35,16 +37,25 @@ class SourceText:
         end = self._line_starts[line] if line < len(self._line_starts) else len(self._text)
         return start + len(self._text[start:end].encode()[:column].decode(errors="ignore"))
 
+    @cached_property
+    def _parents(self) -> Mapping[ast.AST, ast.AST]:
+        return {child: node for node in ast.walk(self._module.tree) for child in ast.iter_child_nodes(node)}
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        """The node that another one stands in; None for the whole file, and for what was made up."""
+        return self._parents.get(node)
+
     def span(self, node: ast.expr) -> tuple[int, int]:
         """First character of an expression, and the one after its last."""
         start, end = self._reported(node)
         if _is_same(self._text[start:end], node):
             return start, end
-        for outer in ast.walk(self._module.tree):
-            if isinstance(outer, ast.JoinedStr) and any(inner is node for inner in ast.walk(outer)):
-                found = self._inside(outer, node)
-                return found if found is not None else self._reported(outer)
-        return start, end
+        outer: ast.AST | None = node
+        while outer is not None and not isinstance(outer, ast.JoinedStr):
+            outer = self.parent(outer)
+        if outer is None:
+            return start, end
+        return self._inside(outer, node) or self._reported(outer)
 
     def _reported(self, node: ast.expr) -> tuple[int, int]:
         start = self._position(node.lineno, node.col_offset)
@@ -81,6 +92,14 @@ class SourceText:
         pattern = re.compile(rf"\{{[^{{}}]*\b{word}\b[^{{}}]*\}}|%\({word}\)[sdr]|\$\{{?{word}\b\}}?")
         match = pattern.search(self._text, start, end)
         return match.span() if match else (start, end)
+
+    def tokens(self, characters: int) -> int:
+        """About how many tokens so many characters are, at the density of the file."""
+        return max(1, round(characters * self._density))
+
+    @cached_property
+    def _density(self) -> float:
+        return tokens_per_character(self._text, counter_for())
 
     def excerpt(self, start: int, end: int) -> str:
         """Characters of the file on one short line."""

@@ -27,6 +27,10 @@ _DEEPEST_ENTRIES = 6
 _LONGEST_FLOW = 6
 """Steps of a flow that are kept."""
 
+SORTED = "sorted(...)"
+"""Mends what `sorted` can be put around, wherever it stands."""
+SORTED_IN_PLACE = "sorted(...), where it is iterated"
+"""Mends an iterator, of which a list may not take the place."""
 
 EXACT_KEY = "**"
 """Starts a step of a path that leads nowhere unless the mapping is known to have the key."""
@@ -51,14 +55,16 @@ class Source:
         module: where it stands.
         node: the expression.
         name: of a placeholder in a template; empty for any other expression.
-        sortable: whether `sorted(...)` around it is safe.
+        mend: what makes it steady: `SORTED`, `SORTED_IN_PLACE`, or an argument to add; empty if nothing is known to.
+        is_output: whether it is the output of a command, or the open stream of one.
     """
 
     rule: str
     module: Module
     node: ast.expr
     name: str = ""
-    sortable: bool = False
+    mend: str = ""
+    is_output: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +142,7 @@ class Value:
         form: how it holds what it holds.
         is_fixed: whether the order of its keys is the same in every run.
         is_strings: of a set: whether its elements are strings, which can be sorted.
+        is_flat: of a list: whether none of its items is known to have keys.
         text: it, where it is a constant string.
         static: characters of fixed text in it.
         entries: its items, where they are known: by key, or by index in a list.
@@ -148,6 +155,7 @@ class Value:
     form: Form = Form.OTHER
     is_fixed: bool = False
     is_strings: bool = False
+    is_flat: bool = False
     text: str | None = None
     static: int = 0
     entries: Mapping[object, Value] | None = None
@@ -239,6 +247,7 @@ def _join_two(one: Value, other: Value) -> Value:
         form=one.form if one.form is other.form else Form.OTHER,
         is_fixed=one.is_fixed and other.is_fixed,
         is_strings=one.is_strings and other.is_strings,
+        is_flat=one.is_flat and other.is_flat,
         text=one.text if one.text == other.text else None,
         static=max(one.static, other.static),
         target=one.target or other.target,
@@ -284,11 +293,14 @@ def in_order(value: Value) -> Value:
 
 
 def contents(value: Value) -> Value:
-    """What lies behind it, such as the text of a file it names: not its own value, but the order of several."""
+    """What lies behind it, such as the text of a file it names: not its own value, but the order of several.
+
+    What lies behind the stream of a command is the command's output, which varies as the stream does.
+    """
     kept = (
         replace(taint, is_content=True) if isinstance(taint.origin, Hole) else taint
         for taint in value.taints
-        if taint.is_order or isinstance(taint.origin, Hole)
+        if isinstance(taint.origin, Hole) or taint.is_order or taint.origin.is_output
     )
     return Value(tuple(kept))
 
@@ -297,7 +309,15 @@ def sequence(items: list[Value]) -> Value:
     """A list of known items."""
     whole = concatenate(items)
     is_fixed = all(item.is_fixed for item in items)
-    return with_entries(Value(whole.taints, Form.LIST, is_fixed, static=whole.static), dict(enumerate(items)))
+    is_flat = not any(may_have_keys(item) for item in items)
+    return with_entries(
+        Value(whole.taints, Form.LIST, is_fixed, is_flat=is_flat, static=whole.static), dict(enumerate(items))
+    )
+
+
+def may_have_keys(value: Value) -> bool:
+    """Whether something is known to have keys, or items with keys, whose order is not fixed."""
+    return not value.is_fixed and (value.form is Form.DICT or (value.form is Form.LIST and not value.is_flat))
 
 
 def mapping(items: Mapping[str, Value]) -> Value:
