@@ -3,11 +3,12 @@
     python bench/prompts.py [--rounds 7] [--json]
 
 No peer is installed for these; each job is paired with what Python itself needs for the same bytes, `json.loads` of the
-bodies or one search of the text with a regular expression, in the same round. Figures are medians over the rounds, with
-the middle half of them. A first round is not counted.
+bodies or one search of the text with a regular expression, in the same round. Times are of the processor, so that other
+programs do not count. Figures are medians over the rounds, with the middle half of them. A first round is not counted.
 
     diff      two requests of 1 MB that part in their first line, near their end, or not at all
-    lint      20 MB of ordinary text: English and Chinese prose, code, JSON, about one digit in 25 characters
+    lint      20 MB of ordinary text: English and Chinese prose, code, JSON, about one digit in 25 characters; and 4 MB
+              each of texts that are full of numbers, where each number is one that could be a clock or an id
     canonical a request of 1 MB in canonical form already, and one with its tools in another order
     parse     a request of 1 MB, read into segments and rendered again
 """
@@ -22,6 +23,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from prefold import __version__
@@ -67,6 +69,37 @@ def words(size: int, seed: int) -> str:
     return "".join(written)
 
 
+NUMBERED = {
+    "laws": "§ {small} ({small}) The Act of {day} March {year}, as amended by Regulation {year}/{number}, applies.\n",
+    "Chinese handbook": "第{small}条 根据{year}年{small}月{day}日发布的规定，客服应当在{day}小时内答复客户。\n",
+    "changelog": "## 1.{day}.{small} - {year}-{month}-{day}\n- Fixed #{number}: the parser crashed on empty input\n",
+    "transcript": "[{day}:{minute}] user{small}: could you please check order {number} for me, thanks a lot\n",
+    "prices": "| {number} | Widget {small} | {day}.{minute} EUR | 12:00-18:00 |\n",
+    "few-shot JSON": '{{"input": "order {number} arrives late", "score": 0.{minute}, "id": "ex-{number}"}}\n',
+    "access log": '{day}.0.{small}.{day} - - [{day}/Nov/2026:{day}:{minute}:{minute} +0000] "GET /{number}" 200\n',
+}
+"""Lines of texts that are full of numbers."""
+
+
+def numbered(line: str, size: int, seed: int) -> str:
+    """Text of about a size in characters, of lines that differ in their numbers."""
+    dice = random.Random(seed)
+    written: list[str] = []
+    length = 0
+    while length < size:
+        part = line.format(
+            small=dice.randint(1, 9),
+            day=dice.randint(10, 23),
+            month=dice.randint(10, 12),
+            minute=dice.randint(10, 59),
+            year=dice.randint(1990, 2026),
+            number=dice.randint(1000, 99999),
+        )
+        written.append(part)
+        length += len(part)
+    return "".join(written)
+
+
 def request(model: str) -> dict[str, Any]:
     """A request of about 1 MB: 40 tools, a system prompt of 200 KB, 399 messages."""
     properties = {"query": {"type": "string"}, "limit": {"type": "integer"}}
@@ -87,15 +120,34 @@ def request(model: str) -> dict[str, Any]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Time of one call."""
-    start = time.perf_counter()
+    """Processor time of one call."""
+    start = time.process_time()
     work()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
-def jobs() -> dict[str, tuple[Callable[[], object], Callable[[], object], int]]:
-    """By name: the work, what it is paired with, and the bytes it reads."""
-    found: dict[str, tuple[Callable[[], object], Callable[[], object], int]] = {}
+Jobs = dict[str, tuple[Callable[[], object], Callable[[], object], int]]
+"""By name: the work, what it is paired with, and the bytes it reads."""
+
+
+def lint_jobs() -> Jobs:
+    """Linting texts of each kind."""
+    counter = counter_for()
+    digits = re.compile(r"[0-9]{2}[:-][0-9]{2}")
+    texts = {name: numbered(line, 4_000_000, 5) for name, line in NUMBERED.items()}
+    return {
+        f"lint, {name}": (
+            partial(lint_text, text, "-", counter),
+            partial(digits.findall, text),
+            len(text.encode()),
+        )
+        for name, text in {"ordinary text": words(20_000_000, 3), **texts}.items()
+    }
+
+
+def jobs() -> Jobs:
+    """All of them."""
+    found: Jobs = {}
     for model in ("claude-sonnet-4-5", "gpt-5.2"):
         before = json.dumps(request(model))
         for name, after in {
@@ -113,11 +165,7 @@ def jobs() -> dict[str, tuple[Callable[[], object], Callable[[], object], int]]:
             kind = "exact" if counter_for(model).is_exact else "estimated"
             found[f"diff, {name}, {kind} tokens"] = (diff, read, len(before.encode()) + len(after.encode()))
 
-    text = words(20_000_000, 3)
-    counter = counter_for()
-    digits = re.compile(r"[0-9]{2}[:-][0-9]{2}")
-    found["lint"] = (lambda: lint_text(text, "-", counter), lambda: digits.findall(text), len(text.encode()))
-
+    found.update(lint_jobs())
     body = json.dumps(request("claude-sonnet-4-5"))
     compact = canonicalize(Prompt.parse(body)).prompt.render()
     value = json.loads(body)

@@ -189,3 +189,25 @@ def test_help_works_whatever_the_files_say(prefold, tmp_path: Path) -> None:
 def test_a_wrong_variable_is_wrong_usage(prefold) -> None:
     finished = prefold("config", "show", environment={"PREFOLD_SERVE_PORT": "high"}, check=2)
     assert "'high'" in finished.stderr
+
+
+@pytest.mark.parametrize("written", ['"PF101, PF2"', '["PF101", "PF2"]'])
+def test_a_list_is_a_text_with_commas_or_a_list(prefold, tmp_path: Path, written: str) -> None:
+    (tmp_path / "prefold.toml").write_text(f"[lint]\nselect = {written}\n")
+    assert ("PF101,PF2", "file") == shown(prefold("config", "show", "--json"))["lint", "select"][:2]
+    (tmp_path / "a.txt").write_text("Now: 10:00\nSession ID: 8842\nYou are an agent.\n")
+    found = prefold("lint", "a.txt", "--output-format", "concise", check=1)
+    assert ["PF101"] == [line.split()[1] for line in found.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("written", ["[1]", "7", '[["PF1"]]'])
+def test_a_list_holds_texts(prefold, tmp_path: Path, written: str) -> None:
+    (tmp_path / "prefold.toml").write_text(f"[lint]\nselect = {written}\n")
+    finished = prefold("lint", "-", stdin="x", check=2)
+    assert "lint.select" in finished.stderr
+
+
+def test_a_list_is_no_text_elsewhere(prefold, tmp_path: Path) -> None:
+    (tmp_path / "prefold.toml").write_text('[serve]\nhost = ["a"]\n')
+    finished = prefold("size", check=2)
+    assert "serve.host is a list" in finished.stderr

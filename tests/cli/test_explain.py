@@ -45,7 +45,9 @@ def test_json() -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "hint"), [("pf1011", "PF101"), ("clocks", "clock"), ("xyzzy", "lists all")])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("pf1011", "PF101"), ("PF999", "lists all"), ("clocks", "clock"), ("xyzzy", "lists all")]
+)
 def test_unknown_names(name: str, hint: str) -> None:
     error = run(name).exception
     assert isinstance(error, UsageError)

@@ -135,11 +135,47 @@ def test_a_fix_keeps_line_ends_and_the_byte_order_mark(folder: Path) -> None:
 def test_python_is_mended(folder: Path) -> None:
     code = folder / "code.py"
     code.write_text(
-        "import json\nimport anthropic\n\ndef ask(tools):\n"
-        "    return anthropic.Anthropic().messages.create(system=json.dumps(tools) + ' Rules.', messages=[])\n"
+        "# -*- coding: latin-1 -*-\nimport json\nimport anthropic\n\ndef ask(settings):\n"
+        "    return anthropic.Anthropic().messages.create(system=json.dumps(settings) + ' Régles.', messages=[])\n",
+        encoding="latin-1",
     )
     assert 0 == run("code.py", "--fix", "--write").exit_code
-    assert "json.dumps(tools, sort_keys=True)" in code.read_text()
+    assert "json.dumps(settings, sort_keys=True) + ' Régles.'" in code.read_text(encoding="latin-1")
+
+
+def test_one_run_mends_all_that_can_be_mended(folder: Path) -> None:
+    tools = [{"name": name, "input_schema": {"maximum": 0}} for name in ("b", "a", "c")]
+    body = folder / "body.json"
+    body.write_text(json.dumps({"tools": tools, "messages": []}).replace(": 0", ": 1E-7"))
+    written = run("body.json", "--fix", "--write")
+    assert 0 == written.exit_code
+    assert "Mended 4 findings." in written.stderr
+    assert body.read_text().count("1e-07") == 3
+    assert "No" not in run("body.json", "--fix").stdout
+
+
+def test_what_is_found_is_printed_though_a_file_cannot_be_read(folder: Path) -> None:
+    (folder / "a.txt").write_text(CLOCK)
+    (folder / "empty.md").write_text("")
+    (folder / "other.json").write_text('{"a": 1}')
+    (folder / "broken.json").write_text("{")
+    names = ("broken.json", "other.json", "empty.md", "a.txt")
+    result = run(*names, "--output-format", "concise")
+    assert "a.txt:1:6: PF101" in result.stdout
+    assert isinstance(result.exception, PrefoldError)
+    assert "empty.md is empty" in result.exception.message
+    assert "Skipped broken.json: " in result.stderr
+    skipping = run(*names, "--skip-unreadable")
+    assert 1 == skipping.exit_code
+    assert "Skipped empty.md: is empty." in skipping.stderr
+    assert 0 == run("empty.md", "broken.json", "--skip-unreadable").exit_code
+
+
+def test_the_baseline_is_no_request_to_lint(folder: Path) -> None:
+    (folder / "a.txt").write_text(CLOCK)
+    run(".", "--baseline", "known.json", "--write-baseline")
+    assert "Skipped" not in run(".", "--baseline", "known.json").stderr
+    assert 0 == run("a.txt", "known.json", "--baseline", "known.json").exit_code
 
 
 def test_a_baseline_hides_what_is_known(folder: Path) -> None:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefold.errors import InvalidRequest
-from prefold.lint.bodies import lint_body, lint_log
-from prefold.lint.findings import Finding
+from prefold.lint.bodies import BODY_RULES, lint_body, lint_log
+from prefold.lint.findings import Finding, Rule
 from prefold.lint.fixes import fixed
 
 CLOCK = "Now: 2026-11-01T10:00:00Z"
@@ -137,6 +137,20 @@ def test_unstable_numbers(numbers: str, span: str, fix: str | None) -> None:
     (found,) = lint_body(text, "body.json")
     assert ("PF202", span) == (found.rule, text[found.start : found.end])
     assert ([fix] if fix else []) == [replacement.text for replacement in found.fix]
+
+
+@pytest.mark.parametrize("written", ["1E-7", "1e-7", "1.0e-07", "1E16", "1e16"])
+def test_a_mended_exponent_is_not_found_again(written: str) -> None:
+    text = f'{{"tools": [{{"name": "a", "input_schema": {{"maximum": {written}}}}}], "messages": []}}'
+    new = fixed(text, lint_body(text, "body.json"))
+    assert 1 == new.count
+    assert [] == lint_body(new.text, "body.json")
+
+
+@pytest.mark.parametrize("rule", BODY_RULES, ids=lambda rule: rule.id)
+def test_the_examples_of_each_rule_are_true(rule: Rule) -> None:
+    assert rule.id in {found.rule for found in lint_body(rule.before, "body.json")}
+    assert [] == lint_body(rule.after, "body.json")
 
 
 def test_usual_numbers_are_left_alone() -> None:

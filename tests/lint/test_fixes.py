@@ -31,6 +31,16 @@ def test_python_stays_python() -> None:
     assert ("f(b)", 1) == (new.text, new.count)
 
 
+def test_one_bad_fix_among_many_leaves_the_others() -> None:
+    lines = 2000
+    text = "f(a)\n" * lines
+    good = [finding((5 * line + 2, 5 * line + 3, "b")) for line in range(lines) if line != 700]
+    bad = finding((5 * 700 + 3, 5 * 700 + 4, ""))
+    new = fixed(text, [*good[:300], bad, *good[300:]], is_python=True)
+    assert lines - 1 == new.count
+    assert "f(b)\n" * 700 + "f(a)\n" + "f(b)\n" * 1299 == new.text
+
+
 @given(st.text(max_size=30), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5), st.text(max_size=3))))
 def test_what_is_not_replaced_stays(text: str, edits: list[tuple[int, int, str]]) -> None:
     inside = [(start, min(len(text), start + length), new) for start, length, new in edits if start <= len(text)]

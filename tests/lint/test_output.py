@@ -1,5 +1,6 @@
 """Formats for programs."""
 
+from prefold.errors import InvalidRequest
 from prefold.lint.findings import Finding, Replacement
 from prefold.lint.output import concise, github, json_report, sarif
 from prefold.lint.run import File, Form, Linted, Skipped, Target
@@ -33,7 +34,9 @@ def test_github_escapes_what_has_a_meaning() -> None:
 
 
 def test_json() -> None:
-    report = json_report(RUN, [Skipped("b.txt", "is empty")], RULES)
+    report = json_report(
+        RUN, [Skipped(Target("b.txt", is_named=False), InvalidRequest("b.txt is empty.", hint=""))], RULES
+    )
     assert (1, 1, [{"name": "b.txt", "reason": "is empty"}]) == (
         report["schema_version"],
         report["files"],

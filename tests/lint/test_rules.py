@@ -30,9 +30,19 @@ def test_all_rules_are_in_force_unless_chosen() -> None:
     assert frozenset(RULES) == chosen_rules()
     assert {"PF101"} == chosen_rules(["pf101"])
     assert {rule for rule in RULES if rule.startswith("PF1")} - {"PF104"} == chosen_rules(["PF1"], ["PF104"])
+    assert {"PF101", "PF104"} == chosen_rules(["clock-in-prefix", "pf104"])
 
 
-@pytest.mark.parametrize(("wanted", "hint"), [("PF1010", "PF1"), ("", "lists all"), ("x", "lists all")])
+@pytest.mark.parametrize(
+    ("wanted", "hint"),
+    [
+        ("PF1010", "PF101"),
+        ("PF999", "lists all"),
+        ("clock-in-prefx", "clock-in-prefix"),
+        ("", "lists all"),
+        ("x", "lists all"),
+    ],
+)
 def test_unknown_rules(wanted: str, hint: str) -> None:
     with pytest.raises(UsageError) as error:
         chosen_rules([], [wanted])

@@ -1,10 +1,12 @@
 """Which files are linted, and as what."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from prefold.errors import PrefoldError
+from prefold.lint.rules import RULES
 from prefold.lint.run import Form, Skipped, Target, find_targets, lint_files, read_files
 
 
@@ -48,28 +50,58 @@ def test_forms_are_recognised(name: str, content: bytes, form: Form) -> None:
     assert form == form_of(name, content)
 
 
+@pytest.mark.parametrize("is_named", [False, True])
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"", "is empty"), (b" \n", "is empty"), (b"\xff\xfe", "byte 0 is 0xFF"), (b"a\x00b", "binary")],
+    ("name", "content", "message"),
+    [
+        ("a.txt", b"", "is empty"),
+        ("a.txt", b" \n", "is empty"),
+        ("a.txt", b"\xff\xfe", "byte 0 is 0xFF"),
+        ("a.txt", b"a\x00b", "binary"),
+        ("a.json", b'{"a": 1}', "dialect is unknown"),
+        ("a.json", b'{"messages": [\n  }', "line 2, column 3"),
+        ("a.py", b"# coding: klingon\n", "unknown encoding: klingon"),
+        ("a.py", b"# coding: utf-8\n\xff", "not UTF-8"),
+    ],
 )
-def test_a_named_file_must_be_readable_and_one_of_a_folder_is_skipped(content: bytes, message: str) -> None:
-    with pytest.raises(PrefoldError, match=message):
-        list(read_files([Target("a.txt", is_named=True)], lambda _name: content, lambda _file: None))
+def test_what_is_not_as_it_should_be_is_skipped(name: str, content: bytes, message: str, is_named: bool) -> None:
     skipped: list[Skipped] = []
-    assert [] == list(read_files([Target("a.txt", is_named=False)], lambda _name: content, skipped.append))
-    assert message in skipped[0].reason
+    files = list(read_files([Target(name, is_named=is_named)], lambda _name: content, skipped.append))
+    assert [] == list(lint_files(files, {"PF101"}, skipped.append))
+    (file,) = skipped
+    assert (name, is_named) == (file.target.name, file.target.is_named)
+    assert message in file.reason
+    assert name in file.error.message
+    assert name not in file.reason
 
 
-def test_json_that_is_no_request_is_skipped_in_a_folder_and_an_error_where_named() -> None:
-    for is_named in (False, True):
-        skipped: list[Skipped] = []
-        files = list(read_files([Target("package.json", is_named=is_named)], lambda _name: b'{"a": 1}', skipped.append))
-        if is_named:
-            with pytest.raises(PrefoldError, match=r"package\.json: .* dialect is unknown"):
-                list(lint_files(files, {"PF101"}, skipped.append))
-        else:
-            assert [] == list(lint_files(files, {"PF101"}, skipped.append))
-            assert ["package.json"] == [file.name for file in skipped]
+def test_python_is_read_as_it_says(tmp_path: Path) -> None:
+    content = "# -*- coding: latin-1 -*-\nname = 'é'\n".encode("latin-1")
+    (file,) = read_files([Target("a.py", is_named=True)], lambda _name: content, lambda _file: None)
+    assert ("iso-8859-1", content) == (file.encoding, file.text.encode(file.encoding))
+
+
+def test_only_regular_files_of_a_folder_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "absent.txt").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "a.txt").touch()
+    assert [str(tmp_path / "a.txt")] == [target.name for target in find_targets([str(tmp_path)])]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")
+def test_a_folder_that_cannot_be_read_is_a_target(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0)
+    expected = [Target(str(tmp_path / "closed"), is_named=False)]
+    assert expected == find_targets([str(tmp_path)])
+    assert [Target(str(tmp_path / "closed"), is_named=True)] == find_targets([str(tmp_path / "closed")])
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_an_unused_ignore_is_told_where_the_whole_project_is_read(is_named: bool) -> None:
+    text = b"a = 1  # prefold: ignore[PF301] a clock\nb = 2  # prefold: ignore[PF101] a clock\n"
+    files = list(read_files([Target("a.py", is_named=is_named)], lambda _name: text, lambda _file: None))
+    (linted,) = lint_files(files, frozenset(RULES), lambda _file: None)
+    assert (["PF002"] if is_named else ["PF002", "PF002"]) == [finding.rule for finding in linted.findings]
 
 
 def test_only_rules_in_force_report() -> None:

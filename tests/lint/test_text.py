@@ -2,7 +2,7 @@
 
 import pytest
 
-from prefold.lint.findings import Finding
+from prefold.lint.findings import Finding, Rule
 from prefold.lint.text import TEXT_RULES, lint_text
 from prefold.prompts.tokens import counter_for
 
@@ -29,6 +29,12 @@ def lint(text: str) -> list[Finding]:
         ("PF110", "Today is ${TODAY}. You are an agent.", "${TODAY}"),
         ("PF110", "Current date: {{date}}. You are an agent.", "{{date}}"),
         ("PF110", "It is {{ now() }}. You are an agent.", "{{ now() }}"),
+        ("PF110", "Datum: {date}. Du bist ein Agent.", "{date}"),
+        ("PF110", "你好，{用户名}。你是助手。", "{用户名}"),
+        ("PF110", "Hello %(user_name)s. You are an agent.", "%(user_name)s"),
+        ("PF110", "Session <<session_id>>. You are an agent.", "<<session_id>>"),
+        ("PF110", "<date>{date}</date> You are an agent.", "{date}"),
+        ("PF110", "Date/Time: {now}. You are an agent.", "{now}"),
     ],
 )
 def test_each_rule_finds_its_value(rule: str, text: str, span: str) -> None:
@@ -42,6 +48,11 @@ def test_each_rule_finds_its_value(rule: str, text: str, span: str) -> None:
         "Answer {question} about {date_of_birth} with {tools}.",
         "You are an agent.\nNow: {current_time}",
         '{"type": "object"}',
+        "GET /v1/conversations/{conversation_id}/items lists the items of a conversation.",
+        "Use `GET /users/{user_id}` and POST https://api.example.com/t?session={session_id} for that.",
+        "Reports are in reports/{date}.csv and logs/{date}/{hour}.log of the server.",
+        "Fill in the template, for example: Today is {date}, {user_name}. Then answer.",
+        "Answer as {persona} in {language}, {timezone}, with 100%discount and $5.",
     ],
 )
 def test_clean_text(text: str) -> None:
@@ -49,10 +60,9 @@ def test_clean_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("rule", TEXT_RULES, ids=lambda rule: rule.id)
-def test_the_examples_of_each_rule_are_true(rule) -> None:
+def test_the_examples_of_each_rule_are_true(rule: Rule) -> None:
     assert rule.id in {found.rule for found in lint(rule.before)}
-    stable = rule.after.partition("\n(and")[0].partition("\n(turn")[0]
-    assert [] == lint(stable)
+    assert [] == lint(rule.after)
 
 
 def test_cost_is_what_stands_behind_the_value() -> None:

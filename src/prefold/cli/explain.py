@@ -32,7 +32,7 @@ def explain(name: str | None, as_json: bool) -> None:
         rules = [rule for rule in rules if name.lower() in {rule.id.lower(), rule.name}]
         causes = [cause for cause in causes if name.lower().replace("-", "_") == cause.name]
         if not rules and not causes:
-            raise _unknown(name, [*RULES, *(rule.name for rule in RULES.values()), *CAUSES])
+            raise _unknown(name)
     if as_json:
         report: dict[str, Any] = {"schema_version": 1, "rules": [asdict(rule) for rule in rules]}
         click.echo(json.dumps({**report, "causes": [asdict(cause) for cause in causes]}, ensure_ascii=False))
@@ -43,13 +43,15 @@ def explain(name: str | None, as_json: bool) -> None:
             click.echo(text)
 
 
-def _unknown(name: str, known: list[str]) -> Exception:
+def _unknown(name: str) -> Exception:
     import difflib
 
     from prefold.errors import UsageError
+    from prefold.lint.rules import near_rule
+    from prefold.prompts.causes import CAUSES
 
-    near = difflib.get_close_matches(name, known, n=1) or difflib.get_close_matches(name.upper(), known, n=1)
-    hint = f"Did you mean {near[0]}?" if near else "`prefold explain` lists all rules and causes."
+    near = near_rule(name) or next(iter(difflib.get_close_matches(name, CAUSES, n=1)), None)
+    hint = f"Did you mean {near}?" if near else "`prefold explain` lists all rules and causes."
     return UsageError(f"There is no rule or cause {name!r}.", hint=hint)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import click
 from prefold.cli.exit_codes import ExitCode
 from prefold.cli.outputs import write_file
 from prefold.cli.session import console
+from prefold.cli.settings import COMMA_LIST
 
 if TYPE_CHECKING:
     from prefold.lint.baseline import Baseline
@@ -28,8 +30,13 @@ _SKIPPED_SHOWN = 5
 
 @click.command()
 @click.argument("paths", nargs=-1)
-@click.option("--select", help="Only these rules: ids or beginnings of ids, with commas between them, such as PF1.")
-@click.option("--ignore", help="Not these rules; wins over --select.")
+@click.option(
+    "--select",
+    type=COMMA_LIST,
+    default="",
+    help="Only these rules: ids, beginnings of ids such as PF1, or names, with commas between them.",
+)
+@click.option("--ignore", type=COMMA_LIST, default="", help="Not these rules; wins over --select.")
 @click.option("--baseline", type=click.Path(path_type=Path), help="Do not report what this file lists.")
 @click.option(
     "--write-baseline",
@@ -44,11 +51,16 @@ _SKIPPED_SHOWN = 5
 )
 @click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print JSON.")
 @click.option("--dialect", help="Form of the request bodies.  [default: recognised by content]")
+@click.option(
+    "--skip-unreadable",
+    is_flag=True,
+    help="Skip named files that cannot be read, are empty or hold no request, with a note, as in folders.",
+)
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 though there are findings.")
 def lint(
     paths: tuple[str, ...],
-    select: str | None,
-    ignore: str | None,
+    select: str,
+    ignore: str,
     baseline: Path | None,
     write_baseline: bool,
     wants_fix: bool,
@@ -56,6 +68,7 @@ def lint(
     output_format: str,
     as_json: bool,
     dialect: str | None,
+    skip_unreadable: bool,
     exit_zero: bool,
 ) -> None:
     """Find what would change a stable prefix.
@@ -66,7 +79,8 @@ def lint(
     a .json file a request body; a .jsonl file a log of them; .txt, .md, .prompt and .jinja files are prompts. Other
     files are recognised by content.
 
-    Exit code: 0 if nothing was found, 1 if something was, 2 if a file cannot be read or is not what it should be.
+    Exit code: 0 if nothing was found, 1 if something was, 2 if a file cannot be read or is not what it should be; what
+    was found in the others is printed all the same.
     """
     from prefold.lint.rules import chosen_rules
     from prefold.prompts.prompt import Dialect
@@ -75,9 +89,10 @@ def lint(
     form = "json" if as_json else output_format
     _check_options(paths, baseline, write_baseline, wants_fix, write, form)
     known = Dialect.named(dialect) if dialect else None
-    run, skipped = _run(paths or (".",), rules, known)
-    if wants_fix and write and _write_fixes(run):
-        run, skipped = _run(paths or (".",), rules, known)
+    linting = partial(_run, paths or (".",), rules, known, baseline)
+    run, skipped = linting()
+    if wants_fix and write:
+        run, skipped = _mended(run, skipped, linting)
     accepted = _read_baseline(baseline, must_exist=not write_baseline)
     if accepted and write_baseline:
         accepted = accepted.updated(run, rules)
@@ -89,13 +104,16 @@ def lint(
         _print_fixes(run)
     else:
         _print(run, skipped, form, accepted)
-    _print_summary(run, skipped)
+    failed = next((file for file in skipped if file.target.is_named and not skip_unreadable), None)
+    _print_summary(run, [file for file in skipped if file is not failed])
+    if failed:
+        raise failed.error
     if any(linted.findings for linted in run) and not exit_zero:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
 
 
-def _listed(value: str | None) -> list[str]:
-    return [part.strip() for part in (value or "").split(",") if part.strip()]
+def _listed(value: str) -> list[str]:
+    return value.split(",") if value else []
 
 
 def _check_options(
@@ -117,12 +135,16 @@ def _check_options(
         raise UsageError("A baseline is not written in CI.", hint="Write it on your own machine and commit it.")
 
 
-def _run(paths: Sequence[str], rules: frozenset[str], dialect: Dialect | None) -> tuple[list[Linted], list[Skipped]]:
+def _run(
+    paths: Sequence[str], rules: frozenset[str], dialect: Dialect | None, baseline: Path | None
+) -> tuple[list[Linted], list[Skipped]]:
+    """What is found in the files, but for the baseline itself, and what could not be looked at."""
     from prefold.cli.inputs import read_bytes
     from prefold.lint.run import find_targets, lint_files, read_files
 
     skipped: list[Skipped] = []
-    targets = find_targets(paths)
+    known = baseline and os.path.realpath(baseline)
+    targets = [target for target in find_targets(paths) if os.path.realpath(target.name) != known]
     with _progress(len(targets)) as advance:
         files = list(read_files(targets, read_bytes, skipped.append))
         run: list[Linted] = []
@@ -158,15 +180,15 @@ def _read_baseline(path: Path | None, *, must_exist: bool) -> Baseline | None:
 def _print(run: Sequence[Linted], skipped: Sequence[Skipped], form: str, baseline: Baseline | None) -> None:
     from prefold import __version__
     from prefold.lint import output
-    from prefold.lint.baseline import Baseline
+    from prefold.lint.baseline import entry_of
     from prefold.lint.rules import RULES
 
     match form:
         case "json":
             click.echo(json.dumps(output.json_report(run, skipped, RULES), ensure_ascii=False))
         case "sarif":
-            names = baseline or Baseline(Path("baseline"), {})
-            log = output.sarif(run, RULES, __version__, lambda finding, text: names.entry(finding, text).fingerprint)
+            folder = baseline.path.parent if baseline else Path()
+            log = output.sarif(run, RULES, __version__, lambda found, text: entry_of(found, text, folder).fingerprint)
             click.echo(json.dumps(log, ensure_ascii=False))
         case "github":
             for line in output.github(run, RULES):
@@ -199,15 +221,31 @@ def _print_fixes(run: Iterable[Linted]) -> None:
             click.echo(difference(linted.file.text, new.text, linted.file.name), nl=False)
 
 
+_Run = tuple[list["Linted"], list["Skipped"]]
+_MOST_PASSES = 8
+
+
+def _mended(run: list[Linted], skipped: list[Skipped], lint_again: Callable[[], _Run]) -> _Run:
+    """What is left when all that can be mended is; fixes that touch each other take several passes."""
+    mended = 0
+    for _ in range(_MOST_PASSES):
+        count = _write_fixes(run)
+        if not count:
+            break
+        mended += count
+        run, skipped = lint_again()
+    click.echo(f"Mended {_count(mended, 'finding')}.", err=True)
+    return run, skipped
+
+
 def _write_fixes(run: Iterable[Linted]) -> int:
     """Mend what can be mended in the files; the number of findings mended."""
     mended = 0
     for linted in run:
         new = _fixed(linted)
-        if new.count and linted.file.name != "-":
-            write_file(Path(linted.file.name), new.text.encode("utf-8-sig" if linted.file.has_mark else "utf-8"))
+        if new.count:
+            write_file(Path(linted.file.name), new.text.encode(linted.file.encoding))
             mended += new.count
-    click.echo(f"Mended {_count(mended, 'finding')}.", err=True)
     return mended
 
 
@@ -220,7 +258,7 @@ def _fixed(linted: Linted) -> Fixed:
 
 def _print_summary(run: Sequence[Linted], skipped: Sequence[Skipped]) -> None:
     for file in skipped[:_SKIPPED_SHOWN]:
-        click.echo(f"Skipped {file.name}: {file.reason}.", err=True)
+        click.echo(f"Skipped {file.target.shown}: {file.reason}.", err=True)
     if len(skipped) > _SKIPPED_SHOWN:
         click.echo(f"Skipped {len(skipped) - _SKIPPED_SHOWN} more; --json lists them.", err=True)
     found = [finding for linted in run for finding in linted.findings]

@@ -106,6 +106,20 @@ class ConfigFile:
         return content
 
 
+class CommaList(click.types.StringParamType):
+    """A text that is a list with commas between its items; in a configuration file it may be a list of texts too."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text, with single commas and without spaces around them."""
+        items = value.split(",") if isinstance(value, str) else value
+        if not all(isinstance(item, str) for item in items):
+            self.fail("Not all items are texts.", param, ctx)
+        return ",".join(item.strip() for item in items if item.strip())
+
+
+COMMA_LIST = CommaList()
+
+
 def candidates(working_folder: Path, user_folder: Path) -> tuple[ConfigFile, ...]:
     """Where configuration is looked for when no file is named, the strongest first."""
     return (
@@ -203,6 +217,8 @@ def _expected(parameter: click.Parameter) -> tuple[str, tuple[type, ...]]:
     """What a parameter takes, in words and as types."""
     if isinstance(parameter, click.Option) and parameter.is_flag:
         return "true or false", (bool,)
+    if isinstance(parameter.type, CommaList):
+        return "a text in quotes or a list of them", (str, list)
     if isinstance(parameter.type, type(click.INT) | click.IntRange):
         return "an unquoted whole number", (int,)
     if isinstance(parameter.type, type(click.FLOAT) | click.FloatRange):

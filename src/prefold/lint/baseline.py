@@ -88,7 +88,7 @@ class Baseline:
             rules: those that were in force.
         """
         files = list(run)
-        looked_at = {self._relative(linted.file.name) for linted in files}
+        looked_at = {_relative(linted.file.name, self.path.parent) for linted in files}
         kept = {
             entry: count
             for entry, count in self.counts.items()
@@ -121,22 +121,27 @@ class Baseline:
             raise UsageError(f"The baseline {self.path} cannot be written: {error.strerror}.", hint=hint) from None
 
     def entry(self, finding: Finding, text: str) -> Entry:
-        """The entry that a finding belongs to.
-
-        Args:
-            finding: what was found.
-            text: of its file.
-        """
-        span = " ".join(text[finding.start : finding.end].split())
-        return Entry(self._relative(finding.file), finding.rule, _WITH_DIGITS.sub("0", span))
-
-    def _relative(self, file: str) -> str:
-        if file == STANDARD_INPUT:
-            return file
-        return Path(os.path.relpath(file, self.path.parent)).as_posix()
+        """The entry that a finding in a file with this text belongs to."""
+        return entry_of(finding, text, self.path.parent)
 
     def _exists(self, entry: Entry) -> bool:
         return entry.file == STANDARD_INPUT or (self.path.parent / entry.file).exists()
+
+
+def entry_of(finding: Finding, text: str, folder: Path) -> Entry:
+    """What names a finding independently of its line.
+
+    Args:
+        finding: what was found.
+        text: of its file.
+        folder: to which the file's name is relative.
+    """
+    span = " ".join(text[finding.start : finding.end].split())
+    return Entry(_relative(finding.file, folder), finding.rule, _WITH_DIGITS.sub("0", span))
+
+
+def _relative(file: str, folder: Path) -> str:
+    return file if file == STANDARD_INPUT else Path(os.path.relpath(file, folder)).as_posix()
 
 
 def _counts(document: Any) -> dict[Entry, int]:

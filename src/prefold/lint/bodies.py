@@ -31,8 +31,8 @@ TOOL_ORDER = Rule(
     "Tools come first in a prompt. When they are collected from a set, a dictionary or several servers, their order "
     "changes with the process or with the reply that came first, and with it the whole prompt. Sorted by name they are "
     "the same however they were collected. A list that is written down in one place does no harm unsorted.",
-    '"tools": [{"name": "search_orders"}, {"name": "read_policy"}]',
-    '"tools": [{"name": "read_policy"}, {"name": "search_orders"}]',
+    '{"tools": [{"name": "search_orders"}, {"name": "read_policy"}], "messages": []}',
+    '{"tools": [{"name": "read_policy"}, {"name": "search_orders"}], "messages": []}',
     is_fixable=True,
 )
 NUMBER_FORMAT = Rule(
@@ -42,8 +42,8 @@ NUMBER_FORMAT = Rule(
     "A number in a stable part is written in a way that the next writer may not choose.",
     "The same number has many spellings: 1 and 1.0, 100000.0 and 1e5, 0.3 and 0.30000000000000004. Which one comes out "
     "depends on the type, the language and the library. Exponents are rewritten by --fix; the others need a decision.",
-    '{"minimum": 0.30000000000000004, "maximum": 1e5}',
-    '{"minimum": 0.3, "maximum": 100000.0}',
+    '{"tools": [{"name": "pay", "parameters": {"minimum": 0.30000000000000004, "maximum": 1e5}}], "messages": []}',
+    '{"tools": [{"name": "pay", "parameters": {"minimum": 0.3, "maximum": 100000.0}}], "messages": []}',
     is_fixable=True,
 )
 MARKER = Rule(
@@ -53,8 +53,11 @@ MARKER = Rule(
     "The only cache marker stands behind the newest message; the part that all conversations share has none.",
     "A marker caches all that stands before it, so one on the newest message serves this conversation only. One more "
     "at the end of the tools or the system lets every other conversation begin with a hit.",
-    '"system": [{"type": "text", "text": "..."}], "messages": [{... "cache_control": {"type": "ephemeral"}}]',
-    '"system": [{"type": "text", "text": "...", "cache_control": {"type": "ephemeral"}}], "messages": [...]',
+    '{"system": [{"type": "text", "text": "You are ..."}],\n "messages": [{"role": "user", "content": '
+    '[{"type": "text", "text": "Hello", "cache_control": {"type": "ephemeral"}}]}]}',
+    '{"system": [{"type": "text", "text": "You are ...", "cache_control": {"type": "ephemeral"}}],\n '
+    '"messages": [{"role": "user", "content": [{"type": "text", "text": "Hello", '
+    '"cache_control": {"type": "ephemeral"}}]}]}',
 )
 BODY_RULES: tuple[Rule, ...] = (TOOL_ORDER, NUMBER_FORMAT, MARKER)
 
@@ -247,7 +250,7 @@ class _Body:
     def _number(self, name: str, number: _Number, file: str) -> Finding:
         written = self.document.source[number.start : number.end]
         respelled = float_spelling(written)
-        is_exponent = "e" in written.lower() and respelled != written
+        is_exponent = "e" in written.lower()
         return Finding(
             NUMBER_FORMAT.id,
             f"The number {written} {number.problem}.",
@@ -394,7 +397,8 @@ def _unstable_numbers(source: str, start: int, end: int) -> Iterator[_Number]:
         if written is None:
             key = found["text"] if found["colon"] else key
         elif "e" in written.lower():
-            yield _Number(*found.span(), "is written with an exponent")
+            if float_spelling(written) != written:
+                yield _Number(*found.span(), "is written with an exponent")
         elif "." not in written:
             integers.add(key)
         elif len(re.sub(r"^0+|\.", "", written.lstrip("-"))) >= _DIGITS_OF_A_TAIL:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from prefold.lint.findings import Finding, Rule, Scope
@@ -43,7 +43,7 @@ class Ignore:
     Attributes:
         start: its first character, from `prefold:` on.
         end: the character after its last.
-        rules: ids as written.
+        rules: what names them, as written.
         reason: why; empty if it does not say.
         is_for_file: whether it silences them in the whole file.
     """
@@ -64,7 +64,14 @@ def ignores_in(text: str, *, is_python: bool) -> list[Ignore]:
 
 
 def without_ignored(
-    findings: list[Finding], ignores: list[Ignore], text: str, file: str, rules: Collection[str]
+    findings: list[Finding],
+    ignores: list[Ignore],
+    text: str,
+    file: str,
+    rules: Collection[str],
+    *,
+    named: Callable[[str], Collection[str]],
+    complete: Collection[str],
 ) -> list[Finding]:
     """Findings that no comment silences, and what is wrong with the comments.
 
@@ -73,45 +80,60 @@ def without_ignored(
         ignores: of the file.
         text: of the file.
         file: its name.
-        rules: those in force; a comment for another one may be in use elsewhere.
+        rules: those in force.
+        named: gives the ids of the rules that a comment's argument stands for; none if it names none.
+        complete: the rules whose findings are all here; a comment for another one may be of use in another run.
     """
     if not ignores:
         return findings
     lines = Lines(text)
-    of_line: dict[tuple[int, str], Ignore] = {}
-    of_file: dict[str, Ignore] = {}
+    of_line: dict[tuple[int, str], _Argument] = {}
+    of_file: dict[str, _Argument] = {}
     for ignore in ignores:
-        for rule in ignore.rules:
-            if ignore.is_for_file:
-                of_file.setdefault(rule, ignore)
-            else:
-                of_line.setdefault((lines.position(ignore.start).line, rule), ignore)
-    used: set[tuple[Ignore, str]] = set()
+        for written in ignore.rules:
+            for rule in named(written):
+                if ignore.is_for_file:
+                    of_file.setdefault(rule, (ignore, written))
+                else:
+                    of_line.setdefault((lines.position(ignore.start).line, rule), (ignore, written))
+    used: set[_Argument] = set()
     kept: list[Finding] = []
     for finding in findings:
         first, last = lines.position(finding.start).line, lines.position(max(finding.start, finding.end - 1)).line
         found = [of_line.get((line, finding.rule)) for line in range(first, last + 1)] + [of_file.get(finding.rule)]
-        silencing = [ignore for ignore in found if ignore]
-        used |= {(ignore, finding.rule) for ignore in silencing}
+        silencing = [argument for argument in found if argument]
+        used |= {*silencing}
         if not silencing:
             kept.append(finding)
     for ignore in ignores:
-        kept += [finding for finding in _faults(ignore, file, used, rules) if finding.rule in rules]
+        unused = [written for written in ignore.rules if (ignore, written) not in used]
+        faults = [*_fault_of_form(ignore, file), *_unused(ignore, unused, file, named, complete)]
+        kept += [finding for finding in faults if finding.rule in rules]
     return sorted(kept, key=lambda finding: finding.start)
 
 
-def _faults(ignore: Ignore, file: str, used: set[tuple[Ignore, str]], rules: Collection[str]) -> Iterator[Finding]:
+_Argument = tuple[Ignore, str]
+"""A comment, and one of the things in its brackets."""
+
+
+def _fault_of_form(ignore: Ignore, file: str) -> Iterator[Finding]:
     if not ignore.rules or not ignore.reason:
         missing = "reason" if ignore.rules else "rule"
         help_ = "Write it as `prefold: ignore[PF101] reason`."
         yield Finding(WITHOUT_REASON.id, f"This ignore names no {missing}.", file, ignore.start, ignore.end, help_)
-    for rule in ignore.rules:
-        if rule in rules and (ignore, rule) not in used:
-            message = f"This ignore silences nothing: {rule} finds nothing here."
-            yield Finding(UNUSED.id, message, file, ignore.start, ignore.end, "Take it out.")
-        elif not re.fullmatch(r"PF[0-9]{3}", rule):
-            message = f"This ignore silences nothing: there is no rule {rule!r}."
+
+
+def _unused(
+    ignore: Ignore, unused: list[str], file: str, named: Callable[[str], Collection[str]], complete: Collection[str]
+) -> Iterator[Finding]:
+    for written in unused:
+        rules = named(written)
+        if not rules:
+            message = f"This ignore silences nothing: there is no rule {written!r}."
             yield Finding(UNUSED.id, message, file, ignore.start, ignore.end, "`prefold explain` lists all rules.")
+        elif all(rule in complete for rule in rules):
+            message = f"This ignore silences nothing: {written} finds nothing here."
+            yield Finding(UNUSED.id, message, file, ignore.start, ignore.end, "Take it out.")
 
 
 def _ignore(found: re.Match[str]) -> Ignore:

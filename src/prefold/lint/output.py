@@ -53,7 +53,7 @@ def json_report(run: Sequence[Linted], skipped: Sequence[Skipped], rules: Mappin
     return {
         "schema_version": SCHEMA_VERSION,
         "files": len(run),
-        "skipped": [asdict(file) for file in skipped],
+        "skipped": [{"name": file.target.name, "reason": file.reason} for file in skipped],
         "findings": [
             _json_finding(finding, lines, rules)
             for linted in run

@@ -23,22 +23,39 @@ def chosen_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> froz
     """Ids of the rules that are in force.
 
     Args:
-        select: ids, or beginnings of ids such as `PF1`; none for all.
+        select: what names rules, as `rules_named` takes it; none for all.
         ignore: the same for those that are left out; wins over `select`.
 
     Raises:
-        UsageError: if there is no rule of that id or beginning.
+        UsageError: if something names no rule.
     """
-    selected = [rule for prefix in select for rule in _matching(prefix)] or [*RULES]
-    ignored = {rule for prefix in ignore for rule in _matching(prefix)}
+    selected = [rule for given in select for rule in _known(given)] or [*RULES]
+    ignored = {rule for given in ignore for rule in _known(given)}
     return frozenset(rule for rule in selected if rule not in ignored)
 
 
-def _matching(prefix: str) -> list[str]:
-    wanted = prefix.strip().upper()
-    found = [rule for rule in RULES if rule.startswith(wanted)] if wanted else []
+def rules_named(given: str) -> frozenset[str]:
+    """Ids of the rules that an id, the beginning of ids such as `PF1`, or a name stands for; none if it names none."""
+    wanted = given.strip().upper()
+    return frozenset(
+        rule.id
+        for rule in RULES.values()
+        if (wanted.startswith("PF") and rule.id.startswith(wanted)) or rule.name.upper() == wanted
+    )
+
+
+def near_rule(given: str) -> str | None:
+    """The id or name that was probably meant by something that names no rule."""
+    wanted = given.strip().upper()
+    longer = next((rule for rule in RULES if wanted.startswith(rule)), None)
+    names = difflib.get_close_matches(wanted.lower(), [rule.name for rule in RULES.values()], n=1)
+    return longer or next(iter(names), None)
+
+
+def _known(given: str) -> frozenset[str]:
+    found = rules_named(given)
     if not found:
-        near = difflib.get_close_matches(wanted, RULES, n=1)
-        hint = f"Did you mean {near[0]}?" if near else "`prefold explain` lists all rules."
-        raise UsageError(f"There is no lint rule {prefix!r}.", hint=hint)
+        near = near_rule(given)
+        hint = f"Did you mean {near}?" if near else "`prefold explain` lists all rules."
+        raise UsageError(f"There is no lint rule {given!r}.", hint=hint)
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import tokenize
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -10,14 +12,16 @@ from pathlib import Path
 
 from prefold.errors import InvalidRequest, PrefoldError, UsageError
 from prefold.lint.bodies import lint_body, lint_log
-from prefold.lint.findings import Finding
+from prefold.lint.findings import Finding, Scope
 from prefold.lint.ignores import ignores_in, without_ignored
+from prefold.lint.rules import RULES, rules_named
 from prefold.lint.text import lint_text
 from prefold.prompts.prompt import Dialect
 from prefold.prompts.tokens import counter_for
 
 STANDARD_INPUT = "-"
 
+_PYTHON_SUFFIXES = frozenset({".py", ".pyi"})
 _TEXT_SUFFIXES = frozenset({".txt", ".md", ".prompt", ".jinja", ".jinja2", ".j2"})
 _LOG_SUFFIXES = frozenset({".jsonl", ".ndjson"})
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "site-packages", "build", "dist"})
@@ -38,7 +42,7 @@ class Target:
 
     Attributes:
         name: as it is reported; `-` for standard input.
-        is_named: whether the user gave it by name, so that it must be readable.
+        is_named: whether the user gave it by name, and not a folder that holds it.
     """
 
     name: str
@@ -58,13 +62,13 @@ class File:
         target: where it is from.
         text: without the byte order mark.
         form: what it is.
-        has_mark: whether it began with a byte order mark.
+        encoding: in which a text must be written to be read again; `utf-8-sig` has a byte order mark.
     """
 
     target: Target
     text: str
     form: Form
-    has_mark: bool = False
+    encoding: str = "utf-8"
 
     @property
     def name(self) -> str:
@@ -82,25 +86,37 @@ class Linted:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file of a folder that was not linted, and why: a phrase."""
+    """A file that could not be linted.
 
-    name: str
-    reason: str
+    Attributes:
+        target: the file.
+        error: why, for a user who gave it by name.
+    """
+
+    target: Target
+    error: PrefoldError
+
+    @property
+    def reason(self) -> str:
+        """Why, as a phrase to stand behind the name."""
+        return self.error.message.removeprefix(self.target.name).lstrip(": ").rstrip(".")
 
 
 def find_targets(paths: Sequence[str]) -> list[Target]:
     """The files to lint, each once, those of a folder in order of name.
+
+    A folder that cannot be read is a target too, so that whoever reads it learns why.
 
     Raises:
         UsageError: if there is no such file.
     """
     targets: dict[str, Target] = {}
     for given in paths:
-        if given != STANDARD_INPUT and not Path(given).exists():
+        if given != STANDARD_INPUT and not os.path.exists(given):  # noqa: PTH110 - Path.exists may raise
             raise UsageError(f"There is no file {given}.", hint="Give files or folders, or - for standard input.")
         is_folder = given != STANDARD_INPUT and Path(given).is_dir()
-        for name in _files_below(Path(given)) if is_folder else [given]:
-            targets.setdefault(os.path.realpath(name), Target(name, is_named=not is_folder))
+        for name in _files_below(given) if is_folder else [given]:
+            targets.setdefault(os.path.realpath(name), Target(name, is_named=name == given))
     return list(targets.values())
 
 
@@ -112,24 +128,20 @@ def read_files(
     Args:
         targets: the files.
         read: gives the content of a file by its name, or raises a `PrefoldError`.
-        skip: is told of each file of a folder that cannot be linted.
-
-    Raises:
-        PrefoldError: for a file given by name that cannot be linted.
+        skip: is told of each file that cannot be linted.
     """
     for target in targets:
         try:
             content = read(target.name)
-            text = _decoded(content, target.shown)
+            encoding = _encoding_of(target, content)
+            text = _decoded(content, encoding, target.shown)
             form = _form_of(target.name, text)
             if not text.strip() and form is not Form.SOURCE:
                 raise InvalidRequest(f"{target.shown} is empty.", hint="Give a prompt, a request body or a log.")
         except PrefoldError as error:
-            if target.is_named:
-                raise
-            skip(_skipped(target, error))
+            skip(Skipped(target, error))
         else:
-            yield File(target, text, form, has_mark=content.startswith(b"\xef\xbb\xbf"))
+            yield File(target, text, form, encoding)
 
 
 def lint_files(
@@ -140,11 +152,8 @@ def lint_files(
     Args:
         files: the files.
         rules: ids of the rules in force.
-        skip: is told of each file of a folder that turns out to be of no form that is linted.
+        skip: is told of each file that is not what it should be, such as broken JSON.
         dialect: of request bodies; None to recognise it by content.
-
-    Raises:
-        PrefoldError: for a file given by name that is not what it should be, such as broken JSON.
     """
     lint_python = _python_linter([file for file in files if file.form is Form.SOURCE])
     counter = counter_for()
@@ -160,15 +169,19 @@ def lint_files(
                 case Form.TEXT:
                     found = lint_text(file.text, file.name, counter)
         except PrefoldError as error:
-            if file.target.is_named:
-                raise _named_error(error, file.target.shown) from None
-            skip(_skipped(file.target, error))
+            skip(Skipped(file.target, _named_error(error, file.target.shown)))
             continue
         found = [finding for finding in found if finding.rule in rules]
         if file.form in {Form.SOURCE, Form.TEXT}:  # JSON has no comments
             ignores = ignores_in(file.text, is_python=file.form is Form.SOURCE)
-            found = without_ignored(found, ignores, file.text, file.name, rules)
+            complete = _complete_rules(file, rules)
+            found = without_ignored(found, ignores, file.text, file.name, rules, named=rules_named, complete=complete)
         yield Linted(file, tuple(found))
+
+
+def _complete_rules(file: File, rules: Collection[str]) -> list[str]:
+    """Rules that find all there is in a file: for a value that flows between files they must all be in the run."""
+    return [rule for rule in rules if RULES[rule].scope is not Scope.SOURCE or not file.target.is_named]
 
 
 def _python_linter(files: Sequence[File]) -> Callable[[File], list[Finding]]:
@@ -180,21 +193,25 @@ def _python_linter(files: Sequence[File]) -> Callable[[File], list[Finding]]:
     return lambda file: lint_source(file.text, file.name, project)
 
 
-def _files_below(folder: Path) -> Iterator[str]:
-    suffixes = {".py", ".json", *_LOG_SUFFIXES, *_TEXT_SUFFIXES}
-    for parent, folders, names in os.walk(folder):
+def _files_below(folder: str) -> Iterator[str]:
+    """The files of a folder that are linted, and the folders that cannot be read."""
+    suffixes = {*_PYTHON_SUFFIXES, ".json", *_LOG_SUFFIXES, *_TEXT_SUFFIXES}
+    unreadable: list[str] = []
+    for parent, folders, names in os.walk(folder, onerror=lambda error: unreadable.append(error.filename)):
         folders[:] = sorted(name for name in folders if not _is_skipped(Path(parent, name)))
-        yield from (str(Path(parent, name)) for name in sorted(names) if Path(name).suffix.lower() in suffixes)
+        paths = [Path(parent, name) for name in sorted(names) if Path(name).suffix.lower() in suffixes]
+        yield from (str(path) for path in paths if os.path.isfile(path))  # noqa: PTH113 - no pipe, no device
+    yield from unreadable
 
 
 def _is_skipped(folder: Path) -> bool:
-    is_hidden = folder.name.startswith(".")
-    return is_hidden or folder.name in _SKIPPED_FOLDERS or (folder / "pyvenv.cfg").exists()
+    is_environment = os.path.exists(folder / "pyvenv.cfg")  # noqa: PTH110 - Path.exists may raise
+    return folder.name.startswith(".") or folder.name in _SKIPPED_FOLDERS or is_environment
 
 
 def _form_of(name: str, text: str) -> Form:
     suffix = Path(name).suffix.lower()
-    if suffix in {".py", ".pyi"}:
+    if suffix in _PYTHON_SUFFIXES:
         return Form.SOURCE
     if suffix in _LOG_SUFFIXES:
         return Form.LOG
@@ -207,12 +224,23 @@ def _form_of(name: str, text: str) -> Form:
     return Form.LOG if first.rstrip().endswith("}") and rest.lstrip().startswith("{") else Form.BODY
 
 
-def _decoded(content: bytes, name: str) -> str:
+def _encoding_of(target: Target, content: bytes) -> str:
+    """UTF-8, with a byte order mark or without, or what a Python file declares."""
+    if Path(target.name).suffix.lower() in _PYTHON_SUFFIXES:
+        try:
+            return tokenize.detect_encoding(io.BytesIO(content).readline)[0]
+        except SyntaxError as error:
+            raise InvalidRequest(f"{target.shown}: {error.msg}.", hint="Write it in UTF-8.") from None
+    return "utf-8-sig" if content.startswith(b"\xef\xbb\xbf") else "utf-8"
+
+
+def _decoded(content: bytes, encoding: str, name: str) -> str:
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode(encoding)
     except UnicodeDecodeError as error:
+        form = encoding.upper().removesuffix("-SIG")
         raise InvalidRequest(
-            f"{name} is not UTF-8 text: byte {error.start} is 0x{content[error.start]:02X}.",
+            f"{name} is not {form} text: byte {error.start} is 0x{content[error.start]:02X}.",
             hint="Convert or unpack it first.",
         ) from None
     if "\x00" in text:
@@ -222,8 +250,3 @@ def _decoded(content: bytes, name: str) -> str:
 
 def _named_error(error: PrefoldError, name: str) -> PrefoldError:
     return error if name in error.message else InvalidRequest(f"{name}: {error.message}", hint=error.hint)
-
-
-def _skipped(target: Target, error: PrefoldError) -> Skipped:
-    reason = error.message.removeprefix(target.name).lstrip(": ").rstrip(".")
-    return Skipped(target.name, reason)

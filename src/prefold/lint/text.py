@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from prefold.lint.findings import Finding, Rule, Scope
-from prefold.prompts.liveness import is_live
+from prefold.prompts.liveness import find_live, is_example
+from prefold.prompts.placeholders import Placeholder, find_placeholders, stability_of_name
+from prefold.prompts.prompt import Stability
 from prefold.prompts.tokens import TokenCounter
-from prefold.prompts.volatile import Kind, find_volatile
+from prefold.prompts.volatile import Kind, Volatile
 
 _READ_AGAIN = (
     "A prefix cache matches a request up to the first token that differs: all that stands behind this value is read, "
@@ -25,7 +27,7 @@ CLOCK = Rule(
     f"{_READ_AGAIN} A date costs one miss a day, a time one miss a request. Dates of laws, releases and examples are "
     "no clocks and are not reported.",
     "Now: 2026-11-01T10:00:00Z\nYou are a support agent. ...",
-    "You are a support agent. ...\n(and at the end of the newest message) Now: 2026-11-01T10:00:00Z",
+    "You are a support agent. ...\n(the time stands at the end of the newest message)",
 )
 EPOCH = Rule(
     "PF102",
@@ -44,7 +46,7 @@ UUID = Rule(
     f"{_READ_AGAIN} UUIDs that name a constant (a model, a project, a collection, a file) or are part of a URL are not "
     "reported.",
     "Request 3f2b8f1e-0c1d-4a1b-9d7e-1f0a8f6f2b11\nYou are a support agent. ...",
-    "You are a support agent. ...\n(and in the request) metadata: {'request_id': '3f2b8f1e-...'}",
+    "You are a support agent. ...\n(the UUID is in the request's metadata)",
 )
 HEX = Rule(
     "PF104",
@@ -62,7 +64,7 @@ IDENTIFIER = Rule(
     "The id of a session, a request, a user or the like stands in a part that should stay the same.",
     f"{_READ_AGAIN} An id of a session costs one miss a session, and keeps sessions from sharing the prefix.",
     "Session ID: 8842\nYou are a support agent. ...",
-    "You are a support agent. ...\n(and in the newest message, if the model needs it) Session ID: 8842",
+    "You are a support agent. ...\n(if the model needs the id, it stands in the newest message)",
 )
 ADDRESS = Rule(
     "PF106",
@@ -113,7 +115,10 @@ PLACEHOLDER = Rule(
     "You are a support agent. ...\nNow: {current_time}",
 )
 
-TEXT_RULES: tuple[Rule, ...] = (*(CLOCK, EPOCH, UUID, HEX, IDENTIFIER, ADDRESS, USER_PATH, TOKEN, NONCE, PLACEHOLDER),)
+TEXT_RULES: tuple[Rule, ...] = (
+    *(CLOCK, EPOCH, UUID, HEX, IDENTIFIER),
+    *(ADDRESS, USER_PATH, TOKEN, NONCE, PLACEHOLDER),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,53 +160,54 @@ def lint_text(text: str, file: str, counter: TokenCounter) -> list[Finding]:
         file: its name, for the findings.
         counter: counts the tokens behind a value.
     """
-    found = [*live_values(text, file), *_placeholders(text, file)]
-    if not found:
-        return found
+    values = [*find_live(text)]
+    places = [*_volatile_places(text)]
+    if not values and not places:
+        return []
     density = tokens_per_character(text, counter)
-    found.sort(key=lambda finding: finding.start)
-    return [replace(finding, lost_tokens=estimated_tokens(text, finding.start, density)) for finding in found]
+    found = [_value_finding(text, value, file, "", estimated_tokens(text, value.start, density)) for value in values]
+    found += [_place_finding(place, file, estimated_tokens(text, place.start, density)) for place in places]
+    return sorted(found, key=lambda finding: finding.start)
 
 
 def live_values(text: str, file: str, path: str = "") -> Iterator[Finding]:
     """Values in a text that change from request to request; spans are characters of this text."""
-    for volatile in find_volatile(text):
-        if is_live(text, volatile):
-            words = _WORDS[volatile.kind]
-            message = f"{words.name} {_shown(text[volatile.start : volatile.end])} changes from request to request."
-            yield Finding(words.rule.id, message, file, volatile.start, volatile.end, words.help, path)
+    return (_value_finding(text, value, file, path, None) for value in find_live(text))
 
 
-_PLACE = re.compile(
-    r"\{\{-?\s*(?P<jinja>[A-Za-z_][\w.]{0,40})\s*(?:\(\s*\))?\s*(?:\|[^{}\n]{0,40})?-?\}\}"
-    r"|\$\{(?P<shell>[A-Za-z_]\w{0,40})\}"
-    r"|\{(?P<format>[A-Za-z_][\w.]{0,40})(?:![rsa])?(?::[^{}\n]{0,20})?\}"
+def _value_finding(text: str, value: Volatile, file: str, path: str, lost: int | None) -> Finding:
+    words = _WORDS[value.kind]
+    message = f"{words.name} {_shown(text[value.start : value.end])} changes from request to request."
+    return Finding(words.rule.id, message, file, value.start, value.end, words.help, path, lost_tokens=lost)
+
+
+_OFTEN: Mapping[Stability, str] = MappingProxyType(
+    {Stability.REQUEST: "request", Stability.DAILY: "day", Stability.SESSION: "session"}
 )
+_LONGEST_PATH = 200
+_PATH_BEFORE = re.compile(r"(?:(?<!<)/[^\s<>:：]*|://[^\s<>]*)\Z")
 _NOT_BLANK = re.compile(r"\S")
-_CLOCK_NAME = re.compile(r"(?:\w+\.)*(?:date|time|datetime|date_time|day|weekday)", re.IGNORECASE)
-_AFTER_NOW = re.compile(
-    r"(?:today|now|current(?: date| time)*|date|time|当前|现在|今天|日期|时间)[^\w\n]{0,4}(?:is|是|为)?[^\w\n]{0,4}\Z",
-    re.IGNORECASE,
-)
-_VOLATILE_NAME = re.compile(
-    r"(?:\w+\.)*(?:now|utcnow|utc_now|today|todays_date|date_today|timestamp|nonce|uuid4?|random_id"
-    r"|(?:current|local|server|utc|system)_?(?:date_?time|date|time|timestamp|day)"
-    r"|(?:request|session|trace|conversation|correlation|invocation)_?(?:id|uuid))",
-    re.IGNORECASE,
-)
 
 
-def _placeholders(text: str, file: str) -> Iterator[Finding]:
-    if "{" not in text:
-        return
-    for place in _PLACE.finditer(text):
-        name = place[place.lastgroup or 0]
-        is_clock = _CLOCK_NAME.fullmatch(name) and _AFTER_NOW.search(text, max(0, place.start() - 30), place.start())
-        if (is_clock or _VOLATILE_NAME.fullmatch(name)) and _NOT_BLANK.search(text, place.end()):
-            message = f"The place for {name!r} is filled with another value in each request."
-            yield Finding(
-                PLACEHOLDER.id, message, file, place.start(), place.end(), "Move it to the end of the template."
-            )
+def _volatile_places(text: str) -> Iterator[Placeholder]:
+    """Places for clocks and ids in front of other text, without those of paths and examples."""
+    for place in find_placeholders(text):
+        if stability_of_name(place.name) is None or _is_in_path(text, place.start, place.end):
+            continue
+        if _NOT_BLANK.search(text, place.end) and not is_example(text, place.start):
+            yield place
+
+
+def _place_finding(place: Placeholder, file: str, lost: int) -> Finding:
+    often = _OFTEN[stability_of_name(place.name) or Stability.REQUEST]
+    message = f"The place for {place.name!r} is filled with another value in each {often}."
+    help_ = "Move it to the end of the template."
+    return Finding(PLACEHOLDER.id, message, file, place.start, place.end, help_, lost_tokens=lost)
+
+
+def _is_in_path(text: str, start: int, end: int) -> bool:
+    """Whether a placeholder is a part of a path or a URL, as in the description of an interface."""
+    return text.startswith("/", end) or _PATH_BEFORE.search(text, max(0, start - _LONGEST_PATH), start) is not None
 
 
 def tokens_per_character(text: str, counter: TokenCounter) -> float:
