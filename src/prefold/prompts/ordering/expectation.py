@@ -7,26 +7,18 @@ from collections.abc import Iterable
 from types import MappingProxyType
 
 from prefold.prompts.liveness import is_live
+from prefold.prompts.placeholders import find_placeholders, stability_of_name
 from prefold.prompts.prompt import Stability
 from prefold.prompts.volatile import Kind, Volatile, find_volatile
 
-_PLACEHOLDER = re.compile(
-    r"\$?\{\{?\s*(?P<name>[^\W\d]\w{0,60}(?:\.\w{1,60}){0,4})(?:\(\))?\s*(?:[!:|][^{}\n]{0,80})?\}?\}"
-    r"|%\((?P<percent>\w{1,60})\)[sd]|\$(?P<dollar>[A-Za-z_]\w{0,60})"
-    r"|<<(?P<angle>[A-Za-z_]\w{0,60})>>"
-)
-_NAMES = (
-    (Stability.REQUEST, re.compile(r"now|time|clock|timestamp|epoch|request|trace|span|nonce|uuid|guid|random|seed")),
-    (Stability.REQUEST, re.compile(r"query|question|context|documents?|docs|chunks?|passages?|history|results?")),
-    (Stability.DAILY, re.compile(r"date|today|day|weekday")),
+_CONTENT = (
     (
-        Stability.SESSION,
-        re.compile(
-            r"session|conversation|thread|chat|user|customer|account|tenant|profile|persona|locale|language|cwd|workspace"
-        ),
+        Stability.REQUEST,
+        re.compile(r"query|question|context|documents?|docs|chunks?|passages?|history|results?"),
     ),
+    (Stability.SESSION, re.compile(r"persona|locale|language|cwd|workspace|profile")),
 )
-"""Words of a placeholder's name; the first line that holds one of them decides."""
+"""Words in the name of a placeholder for content, which no clock and no id would have."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _CONVERSATION_LABEL = re.compile(
     r"(?i)(?:session|conversation|thread|chat|user|customer|account|tenant|member)s?"
@@ -55,7 +47,7 @@ def expected_stability(text: str, start: int = 0) -> Stability:
     """
     values = (volatile for volatile in find_volatile(text) if volatile.start >= start)
     expected = [value_stability(text, volatile) for volatile in values if is_live(text, volatile)]
-    expected += [_of_name(next(filter(None, found.groups()))) for found in _PLACEHOLDER.finditer(text, start)]
+    expected += [_of_name(place.name) for place in find_placeholders(text[start:]) if place.name]
     return max(expected, key=lambda stability: stability.rank, default=Stability.STATIC)
 
 
@@ -83,8 +75,10 @@ def value_stability(text: str, volatile: Volatile) -> Stability:
 
 
 def _of_name(name: str) -> Stability:
+    if known := stability_of_name(name):
+        return known
     words = {word.lower() for word in _WORD.findall(name)}
-    for stability, pattern in _NAMES:
+    for stability, pattern in _CONTENT:
         if any(pattern.fullmatch(word) for word in words):
             return stability
     return Stability.STATIC
