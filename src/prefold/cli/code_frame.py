@@ -42,7 +42,7 @@ def _remarks(finding: Finding) -> list[tuple[str, str]]:
     remarks = [("note", note) for note in finding.notes]
     if finding.lost_tokens:
         remarks.append(
-            ("cost", f"about {finding.lost_tokens:,} input tokens behind it are read again in every request")
+            ("cost", f"at least {finding.lost_tokens:,} input tokens behind it are read again in every request")
         )
     remarks.append(("help", finding.help))
     if finding.fix:
