@@ -56,7 +56,7 @@ def test_the_frame_shows_place_cost_and_help() -> None:
     assert "PF101 clock-in-prefix: The time '2026-11-01T10:00:00Z' changes from request to request." == lines[0]
     assert " --> -:1:6" == lines[1]
     assert ["1 | Now: 2026-11-01T10:00:00Z", "  |      " + "^" * 20] == lines[3:5]
-    assert lines[5].startswith("  = cost: about 1,")
+    assert lines[5].startswith("  = cost: at least 1,")
     assert "  = help: Move it to the end of the newest message." == lines[6]
     assert "1 finding in 1 file." in shown.stderr
 
