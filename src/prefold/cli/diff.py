@@ -13,6 +13,7 @@ from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
     from prefold.prompts.divergence.compare import Divergence
+    from prefold.prompts.logged import Logged
     from prefold.prompts.prompt import Prompt
     from prefold.prompts.templates.chat_template import ChatTemplate
 
@@ -148,23 +149,31 @@ def _read_pair(before: str, after: str | None, dialect: str | None) -> _Pair:
     if after is not None:
         if before == after == STANDARD_INPUT:
             raise UsageError("Standard input can be one of the two only.", hint="A alone is a log of two requests.")
-        return _paired(read_request(before), read_request(after), dialect)
+        return _paired((before, after), (read_request(before), read_request(after)), dialect)
     lines = [line for line in read_bytes(before).splitlines() if line.strip()]
     if len(lines) != 2:
-        raise UsageError(
-            f"{shown(before)} has {len(lines)} lines, not two.", hint="Name two lines as FILE:NUMBER FILE:NUMBER."
-        )
-    return _paired(lines[0], lines[1], dialect)
+        counted = "1 line" if len(lines) == 1 else f"{len(lines)} lines"
+        raise UsageError(f"{shown(before)} has {counted}, not two.", hint="Name two lines as FILE:NUMBER FILE:NUMBER.")
+    return _paired((f"{before}:1", f"{before}:2"), (lines[0], lines[1]), dialect)
 
 
-def _paired(first: bytes, second: bytes, dialect: str | None) -> _Pair:
-    from prefold.prompts.logged import parse_logged
-
-    before, after = parse_logged(first, dialect), parse_logged(second, dialect)
+def _paired(names: tuple[str, str], contents: tuple[bytes, bytes], dialect: str | None) -> _Pair:
+    before, after = (_logged(name, content, dialect) for name, content in zip(names, contents, strict=True))
     gap = after.time - before.time if before.time is not None and after.time is not None else None
     usage = after.usage
     observed = usage.read if usage is not None and usage.is_reported else None
     return _Pair(before.prompt, after.prompt, None if gap is None else max(0.0, gap), observed)
+
+
+def _logged(name: str, content: bytes, dialect: str | None) -> Logged:
+    from prefold.cli.inputs import shown
+    from prefold.errors import InvalidRequest
+    from prefold.prompts.logged import parse_logged
+
+    try:
+        return parse_logged(content, dialect)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{shown(name)}: {error.message}", hint=error.hint) from None
 
 
 def _print(found: Divergence) -> None:

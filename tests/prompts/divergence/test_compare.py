@@ -13,7 +13,8 @@ from prefold.errors import InvalidRequest
 from prefold.prompts.causes import CAUSES
 from prefold.prompts.divergence.compare import Divergence, compare
 from prefold.prompts.divergence.reuse import target_rules
-from prefold.prompts.prompt import Prompt
+from prefold.prompts.divergence.text_difference import masked
+from prefold.prompts.prompt import Prompt, Stability
 from prefold.prompts.tokens import Estimate, counter_for
 from prefold.prompts.view import view_of
 from prefold.providers.rules import rules_for
@@ -26,6 +27,15 @@ PAIRS = list(pairs())
 
 def compared(before: Any, after: Any, dialect: str | None = None, **options: Any) -> Divergence:
     return compare(Prompt.of(before, dialect), Prompt.of(after, dialect), **options)
+
+
+def keeps_new_words(mended: Prompt, before: Prompt, after: Prompt) -> bool:
+    """Whether all that only the later request says behind its last answer, values aside, is in the mended one too."""
+    old, new = view_of(before).text, view_of(mended).text
+    texts = [segment.text for segment in after.segments if segment.stability is Stability.REQUEST and segment.role]
+    texts = texts or ["\n".join(after.segments[-1].text.splitlines()[-3:])]
+    lines = [line.strip() for text in texts for line in text.splitlines()]
+    return all(line in new for line in lines if line not in old and masked(line) == line)
 
 
 def found(divergence: Divergence) -> tuple[str, str | None]:
@@ -55,6 +65,7 @@ def test_every_kind_in_every_dialect(pair: Pair) -> None:
         assert texts[0][:char] == texts[1][:char]
         assert texts[0][char] != texts[1][char]
     if divergence.mended is not None:
+        assert keeps_new_words(divergence.mended[1], before, after)
         mended = compare(*divergence.mended, gap_seconds=pair.gap_seconds)
         assert divergence.cause != mended.cause
         assert divergence.gain_tokens == max(0, min(divergence.lost_tokens, mended.hit_tokens - divergence.hit_tokens))
@@ -576,3 +587,84 @@ def test_a_second_break_is_named() -> None:
     before = systems(f"Be kind. {LONG}", "Hi.")
     after = {**systems(f"Be brief. {LONG}", "Hi."), "model": "gpt-5.3"}
     assert "text_edit at messages[0]" in compared(before, after).note
+
+
+# --- a mended request says all that the later one says
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "openai", "responses", "gemini", "bedrock"])
+def test_another_conversation_keeps_its_own_words(dialect: str) -> None:
+    one, other = conversation("en"), conversation("en")
+    one.system, other.system = f"You are kind. {one.system}", f"You are curt. {other.system}"
+    one.turns, other.turns = ["Who chairs the board?"], ["When is the next session?"]
+    _, after = mended(written(one, dialect), written(other, dialect), dialect)
+    texts = [segment.text for segment in Prompt.of(after, dialect).segments]
+    assert "When is the next session?" == texts[-1]
+    assert not any("Who chairs" in text for text in texts)
+    assert any(text.startswith("You are kind.") for text in texts)
+
+
+def test_a_reminder_of_its_own_keeps_the_newest_question() -> None:
+    reminder = {"role": "system", "content": "Remember to answer in two short sentences."}
+    one = systems(LONG, "one")
+    one["messages"].append(reminder)
+    other = systems(LONG, "one", "1", "two?")
+    other["messages"].append(reminder)
+    assert "moved_block" == compared(one, other).cause
+    _, after = mended(one, other)
+    assert [*one["messages"], *other["messages"][2:]] == after["messages"]
+
+
+def test_one_text_keeps_its_new_turns() -> None:
+    def prompt(rule: str, *turns: str) -> dict[str, str]:
+        lines = [f"{('User', 'Agent')[i % 2]}: {text}" for i, text in enumerate(turns)]
+        return {"prompt": "\n".join([f"Rule 0: be {rule}.", LONG, *lines, "Agent:"])}
+
+    _, after = mended(prompt("kind", "Hi."), prompt("curt", "Hi.", "Yes?", "Bees?"))
+    assert prompt("kind", "Hi.", "Yes?", "Bees?") == after
+
+
+def test_an_id_before_a_long_last_paragraph_is_found() -> None:
+    text = "trace=4f9d2c7ab01e63f8\n\n" + LONG[:950]
+    assert ("identifier", "prompt") == found(compared({"prompt": text}, {"prompt": text.replace("4f9d", "7b21")}))
+
+
+def test_a_reminder_that_moves_within_one_text() -> None:
+    reminder = "\nRemember to answer in two short sentences and to stay polite."
+
+    def prompt(*turns: str) -> dict[str, str]:
+        written_turns = [
+            f"<|im_start|>{('user', 'assistant')[i % 2]}\n{text}<|im_end|>\n" for i, text in enumerate(turns)
+        ]
+        return {"prompt": f"<|im_start|>system\n{LONG}<|im_end|>\n{''.join(written_turns)}<|im_start|>assistant\n"}
+
+    before = prompt(f"Where is my parcel now?{reminder}")
+    after = prompt("Where is my parcel now?", "It left the depot.", f"And when will it come?{reminder}")
+    assert ("moved_block", "prompt") == found(compared(before, after))
+
+
+def test_keys_and_numbers_in_calls_are_sent_again_as_they_were() -> None:
+    def body(arguments: dict[str, Any], *more: str) -> dict[str, Any]:
+        request = marked(LONG, "x", "Go on.", *more, markers={0: SHORT_LIVED})
+        request["messages"][1]["content"] = [{"type": "tool_use", "id": "t", "name": "f", "input": arguments}]
+        return request
+
+    later = ("Yes.", "And?")
+    mended(body({"n": 2, "m": 1}), body({"m": 1, "n": 2}, *later))
+    mended(body({"n": 2.0, "m": 1}), body({"n": 2, "m": 1}, *later))
+
+
+def test_thoughts_that_were_taken_out_of_the_history() -> None:
+    thought = "<think>\nThey want bees.\n</think>\n\n"
+    before, after = chat(LONG, f"{thought}Bees fly.", "Why?"), chat(LONG, "Bees fly.", "Why?", "Wings.", "Oh.")
+    assert ("truncation", "messages[1]") == found(compared(before, after))
+    before = marked(LONG, "Bees fly.", "Why?", markers={})
+    after = marked(LONG, "Bees fly.", "Why?", "Wings.", "Oh.", markers={})
+    before["messages"][1]["content"].insert(0, {"type": "thinking", "thinking": "They want bees.", "signature": "s"})
+    assert ("truncation", "messages[1].content[0]") == found(compared(before, after))
+
+
+def test_a_remedy_that_does_not_help_is_not_offered() -> None:
+    before, after = marked(LONG, markers={0: SHORT_LIVED}), marked(LONG, "Yes.", "And?", markers={2: SHORT_LIVED})
+    expired = compared(before, after, gap_seconds=5000)
+    assert ("expired", None, 0) == (expired.cause, expired.mended, expired.gain_tokens)

@@ -143,16 +143,18 @@ def compare(
         reused = Reuse(observed_tokens, found.reuse.tokens)
         found = replace(found, cause="evicted", reuse=reused)
     mending = repair(before, after, found.cause, found.difference, found.change, found.reuse, rules)
-    gain, note = 0, ""
-    if mending.prompts is not None:
+    gain, note, prompts = 0, "", mending.prompts
+    if prompts is not None:
         # What a break in the text costs is told for an entry that is still there.
         alive = gap_seconds if found.cause in _STATE_CAUSES else 0.0
-        mended = _compared(*mending.prompts, rules, remembering, alive)
+        mended = _compared(*prompts, rules, remembering, alive)
         # No more than what was lost: a request that sends more, such as history again, also has more to read.
         gain = max(0, min(found.lost_tokens, mended.reuse.tokens - found.reuse.tokens))
-        if mended.cause not in (NONE, found.cause):
+        if (mended.cause, mended.path) == (found.cause, found.path):
+            prompts = None  # it is no remedy here
+        elif mended.cause != NONE:
             note = f"With the fix another break comes to light: {mended.cause}{_at(mended.path)}."
-        if alive != gap_seconds and _compared(*mending.prompts, rules, remembering, gap_seconds).cause == "expired":
+        elif alive != gap_seconds and _compared(*prompts, rules, remembering, gap_seconds).cause == "expired":
             note = f"After a pause of {gap_seconds:,.0f} seconds the entry may have expired as well."
     place = _place_of(before, after, found, counter)
     return Divergence(
@@ -172,7 +174,7 @@ def compare(
         explanation=CAUSES[found.cause].summary,
         target=f"{rules.provider}, {rules.family}" if rules else "an exact prefix cache",
         note=note,
-        mended=mending.prompts,
+        mended=prompts,
     )
 
 

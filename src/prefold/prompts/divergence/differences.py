@@ -97,8 +97,15 @@ def _explain(old: Sequence[Segment], new: Sequence[Segment], index: int) -> tupl
     elif isinstance(first.content, str) and isinstance(second.content, str) and not first.role:
         explained = _within_one_text(first, second)
     else:
-        explained = within_block(first, second) or history_cause(old, new, index)
+        explained = within_block(first, second) or _left_out(old, new, index) or history_cause(old, new, index)
     return explained or within_segment(first, second)
+
+
+def _left_out(old: Sequence[Segment], new: Sequence[Segment], index: int) -> tuple[str, Path] | None:
+    """A block of an earlier message that is not sent any more, such as the model's thoughts, while the others are."""
+    before, after = _siblings(old, index), _siblings(new, index)
+    is_same_message = old[index].message == new[index].message is not None
+    return ("truncation", new[index].path) if is_same_message and before[1:] == after else None
 
 
 def _within_one_text(first: Segment, second: Segment) -> tuple[str, Path | None] | None:

@@ -18,6 +18,7 @@ _SHARED_REST = 128  # bytes behind a difference in the newest message that are w
 _SHARED_BY_A_VALUE = 48  # the same behind a value of which it is known that it should stand elsewhere
 _VALUES = ("clock", "identifier")
 _VAGUE = ("text_edit", "truncation", "block_order")
+_LONGEST_QUESTION = 300  # characters at the end of one text that are taken for the question
 _MOST_SUMMARIES = 3  # messages that a summary takes
 _SHORTEST_REMINDER = 16  # characters
 _SUMMARY_WORDS = re.compile(
@@ -32,6 +33,7 @@ _SPEAKER = re.compile(
     r"|^(?P<name>User|Human|Customer|Assistant|AI|Agent|Bot|System|用户|客户|助手|客服|系统)\s*[:：]",
     re.MULTILINE,
 )
+_END_OF_TURN = re.compile(r"\s*(?:<\|im_end\|>|<\|eot_id\|>|<end_of_turn>|</s>)?\s*\Z")
 
 
 def history_cause(old: Sequence[Segment], new: Sequence[Segment], index: int) -> tuple[str, Path | None] | None:
@@ -68,7 +70,7 @@ def turns_of(text: str, path: Path) -> list[Segment]:
     starts = [turn.start() for turn in found]
     segments = [Segment(path, Section.SYSTEM, "system", "", text[: starts[0]] if starts else text)]
     for turn, end in zip(found, [*starts[1:], len(text)], strict=False):
-        words = text[turn.start() : end].rstrip()
+        words = _END_OF_TURN.sub("", text[turn.start() : end])
         if words != turn.group() or end < len(text):
             segments.append(Segment(path, Section.MESSAGES, turn.group(), words, words, stability=Stability.SESSION))
     if len(segments) > 1:
@@ -159,8 +161,9 @@ def _is_new_question(old: Sequence[Segment], new: Sequence[Segment], index: int)
 
 
 def _without_question(text: str) -> str:
-    head, question = split_question(text)
-    return head if 4 * len(question) <= len(text) else text
+    """A prompt that is one text without its last paragraph or line, if that is short enough to be a question."""
+    paragraphs, line = split_question(text)[0], text.rstrip().rfind("\n") + 1
+    return next((text[:end] for end in (len(paragraphs), line) if len(text) - end <= _LONGEST_QUESTION), text)
 
 
 def _moved(old: Sequence[Segment], new: Sequence[Segment], index: int) -> tuple[str, Path] | None:

@@ -7,22 +7,22 @@ before is sent again as it was, in the later one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from prefold.prompts.breakpoints.markers import can_carry, form_for, lifetime_of, with_markers
 from prefold.prompts.canonical.canonicalize import Step, canonicalize
 from prefold.prompts.causes import CAUSES, NONE
-from prefold.prompts.dialects import MARKERS, SYSTEM_ROLES, tool_name
+from prefold.prompts.dialects import tool_name
 from prefold.prompts.divergence.differences import Difference
+from prefold.prompts.divergence.restore import restored, unmarked
 from prefold.prompts.divergence.reuse import Reuse
 from prefold.prompts.divergence.settings import SettingChange
 from prefold.prompts.divergence.text_difference import changing_value
 from prefold.prompts.edits import message_field, with_text_behind, without_element
 from prefold.prompts.ordering.opening import split_question
 from prefold.prompts.paths import Path
-from prefold.prompts.prompt import Dialect, Prompt, Section, Segment, Stability
+from prefold.prompts.prompt import Prompt, Section, Segment, Stability
 from prefold.prompts.sequences import common_length
 from prefold.providers.rules import CacheRules
 
@@ -30,14 +30,6 @@ from prefold.providers.rules import CacheRules
 _SENTENCE_END = re.compile(r"(?<=[\w)\]\"'%]{3})[.!?]+\s+|[。！？]+\s*|\n")
 _MARKUP = re.compile(r"<\|[a-z_]+\|>|\[INST\]|<start_of_turn>|<\uff5c")
 _MOST_VALUES = 16  # values of one segment that are moved
-
-_TOOL_FIELD: Mapping[Dialect, str] = {Dialect.BEDROCK: "toolConfig"}
-_SYSTEM_FIELDS: Mapping[Dialect, tuple[str, ...]] = {
-    Dialect.ANTHROPIC: ("system",),
-    Dialect.BEDROCK: ("system",),
-    Dialect.RESPONSES: ("instructions",),
-    Dialect.GEMINI: ("systemInstruction", "system_instruction"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +62,28 @@ def repair(
         return Repair(f"{advice.rstrip('.')}: {change.path}.", (before, _with_setting(after, change)))
     if difference is None or difference.cause == NONE:
         return _with_breakpoints(before, after, cause, found, rules)
-    return Repair(advice, _mended(before, after, difference) or (before, _restored(before, after, difference)))
+    return Repair(advice, _mended(before, after, difference))
 
 
 def _mended(before: Prompt, after: Prompt, difference: Difference) -> tuple[Prompt, Prompt] | None:
-    """Both requests with the repair that is the cause's own; None where there is none, or it does not apply."""
+    """Both requests with what mends the difference; None where they cannot show it."""
     match difference.cause:
-        case "clock" | "identifier":
+        case "clock" | "identifier" if not _is_history(after, difference):
             return _moved_out(before, after, difference)
         case "tool_order":
             steps = (Step.TOOL_ORDER,)
             return canonicalize(before, steps).prompt, canonicalize(after, steps).prompt
-        case "tool_set":
-            return _with_all_tools(before, after)
+        case "tool_set" if united := _with_all_tools(before, after):
+            return united
         case _:
-            return None
+            sent = restored(before, after, difference)
+            return None if sent is None else (before, sent)
+
+
+def _is_history(after: Prompt, difference: Difference) -> bool:
+    """Whether the difference lies in what is sent again: that is sent as it was, not edited once more."""
+    segment = after.segments[difference.index]
+    return segment.section is Section.MESSAGES and segment.stability is not Stability.REQUEST
 
 
 # --- settings and markers
@@ -147,8 +146,6 @@ def _moved_out(before: Prompt, after: Prompt, difference: Difference) -> tuple[P
     first, second = before.segments[difference.index], after.segments[difference.index]
     if first.text_path is None or second.text_path is None:
         return None
-    if second.section is Section.MESSAGES and second.stability is not Stability.REQUEST:
-        return None  # history is sent again as it was, not edited once more
     texts = (first.text, second.text)
     moved: tuple[list[str], list[str]] = ([], [])
     for _ in range(_MOST_VALUES):
@@ -210,8 +207,8 @@ def _with_sent(before: Prompt, sent_before: Prompt, sent_after: Prompt) -> Promp
     for index, message in enumerate(sent):
         if index >= len(originals):
             present.insert(index, message)
-        elif message is not originals[index] and _unmarked(present[index]) == _unmarked(originals[index]):
-            present[index] = _unmarked(message)
+        elif message is not originals[index] and unmarked(present[index]) == unmarked(originals[index]):
+            present[index] = unmarked(message)
     return sent_after.with_value({**sent_after.value, name: present})
 
 
@@ -240,80 +237,3 @@ def _list_at(prompt: Prompt, place: Path) -> list[Any] | None:
     except LookupError:
         return [] if len(place.steps) == 1 else None
     return found if isinstance(found, list) else None
-
-
-def _restored(before: Prompt, after: Prompt, difference: Difference) -> Prompt:
-    """The later request with the part that differs as the earlier one had it."""
-    if before.document is None or after.document is None:
-        return before
-    sections = {prompt.segments[difference.index].section for prompt in (before, after)}
-    fields: list[str] = []
-    if Section.TOOLS in sections:
-        fields = [_TOOL_FIELD.get(after.dialect, "tools"), "functions"]
-    elif after.dialect is Dialect.COMPLETION:
-        fields = ["prompt"]
-    elif Section.SYSTEM in sections:
-        fields = list(_SYSTEM_FIELDS.get(after.dialect, ()))
-    value = after.value
-    for name in fields:
-        if name in before.value:
-            value = {**value, name: before.value[name]}
-        else:
-            value = {key: item for key, item in value.items() if key != name}
-    if Section.TOOLS in sections or after.dialect is Dialect.COMPLETION:
-        return after.with_value(value)
-    return after.with_value(_with_history(before, after, value))
-
-
-def _with_history(before: Prompt, after: Prompt, value: Any) -> Any:
-    """A body whose messages are those sent before, and those that are new behind them.
-
-    Markers stay where the later request has them; those of the earlier one moved on.
-    """
-    name = message_field(after.dialect)
-    sent, present = before.value.get(name), value.get(name)
-    if not isinstance(sent, list) or not isinstance(present, list):
-        return value
-    new = present[_first_new(sent, present) :]
-    restored: list[Any] = []
-    for index, message in enumerate(sent):
-        same = present[index] if index < len(present) else None
-        is_newest = not new and index == len(sent) - 1
-        restored.append(same if _unmarked(same) == _unmarked(message) else message if is_newest else _unmarked(message))
-    return {**value, name: [*restored, *new]}
-
-
-def _first_new(sent: Sequence[Any], present: Sequence[Any]) -> int:
-    """Position of the first message that comes after all that were sent before.
-
-    Messages may be equal, so of those that equal the last one sent the one is taken that has the most of the others in
-    front of it; where they are in their old place, that is the last one sent.
-    """
-    words, known = [_unmarked(message) for message in present], [_unmarked(message) for message in sent]
-    best, found = 0, None
-    for index in (index for index, message in enumerate(words) if known and message == known[-1]):
-        if index == len(known) - 1:
-            return len(known)
-        length = next((n for n in range(min(index + 1, len(known))) if words[index - n] != known[-1 - n]), len(known))
-        if length > best:
-            best, found = length, index + 1
-    if found is not None:
-        return found
-    if len(present) >= len(sent):
-        return len(sent)
-    leading = [message for message in present if isinstance(message, dict) and message.get("role") in SYSTEM_ROLES]
-    return max(len(present) - 1, len(leading))
-
-
-def _unmarked(message: Any) -> Any:
-    """A message without cache markers."""
-    if not isinstance(message, dict):
-        return message
-    kept = {key: value for key, value in message.items() if key not in MARKERS}
-    if isinstance(content := message.get("content"), list):
-        blocks = [
-            {key: value for key, value in block.items() if key not in MARKERS} if isinstance(block, dict) else block
-            for block in content
-        ]
-        kept["content"] = [block for block in blocks if block != {}]
-    return kept

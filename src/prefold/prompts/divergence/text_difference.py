@@ -50,6 +50,7 @@ _SYSTEM_TURN = re.compile(
 _LATEST_TURN = 64  # characters from the start of a text in which its system turn begins
 _CUT_SIGN = re.compile(r"\.\.\.|…|truncat|omitted|elided|cleared|removed|\bcut\b|省略|截断|略去|已清除", re.IGNORECASE)
 _LONGEST_CUT_SIGN = 200
+_THOUGHTS = re.compile(r"<think>.*?</think>\s*", re.DOTALL)
 
 
 def common_suffix(first: str, second: str, limit: int) -> int:
@@ -251,10 +252,12 @@ def _is_reordered(before: str, after: str) -> bool:
 
 
 def _is_shortened(before: str, after: str, position: int) -> bool:
-    """Whether the second is the first with its end, or much of its middle, left out."""
+    """Whether the second is the first with its end, or much of its middle, left out; or with its thoughts left out."""
+    if "<think>" in before and _goes_on(_THOUGHTS.sub("", before).strip(), after.strip()):
+        return True
     if len(after) >= len(before) * 0.75 or position < len(after) * 0.25:
         return False
     rest = len(after) - position
     kept = common_suffix(before, after, rest)
     cut = after[position : len(after) - kept]
-    return len(cut) <= 3 or (len(cut) <= _LONGEST_CUT_SIGN and bool(_CUT_SIGN.search(cut)))
+    return not re.search(r"\w", cut) or (len(cut) <= _LONGEST_CUT_SIGN and bool(_CUT_SIGN.search(cut)))
