@@ -668,3 +668,19 @@ def test_a_remedy_that_does_not_help_is_not_offered() -> None:
     before, after = marked(LONG, markers={0: SHORT_LIVED}), marked(LONG, "Yes.", "And?", markers={2: SHORT_LIVED})
     expired = compared(before, after, gap_seconds=5000)
     assert ("expired", None, 0) == (expired.cause, expired.mended, expired.gain_tokens)
+
+
+@pytest.mark.parametrize("part", ["call", "result"])
+def test_ids_of_calls_that_are_drawn_anew(part: str) -> None:
+    def body(call: str, result: str, *more: str) -> dict[str, Any]:
+        request = chat(LONG, "x", *more)
+        function = {"name": "f", "arguments": "{}"}
+        calls = [{"id": call, "type": "function", "function": function}]
+        request["messages"][1] = {"role": "assistant", "content": None, "tool_calls": calls}
+        request["messages"].insert(2, {"role": "tool", "tool_call_id": result, "content": "7"})
+        return request
+
+    call = "b" if part == "call" else "a"
+    other = body(call, "b", "So?", "Yes.", "Why?")
+    path = {"call": "messages[1].tool_calls[0]", "result": "messages[2].tool_call_id"}[part]
+    assert ("identifier", path) == found(compared(body("a", "a"), other))

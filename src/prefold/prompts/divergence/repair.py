@@ -68,7 +68,7 @@ def repair(
 def _mended(before: Prompt, after: Prompt, difference: Difference) -> tuple[Prompt, Prompt] | None:
     """Both requests with what mends the difference; None where they cannot show it."""
     match difference.cause:
-        case "clock" | "identifier" if not _is_history(after, difference):
+        case "clock" | "identifier" if _can_move(after, difference):
             return _moved_out(before, after, difference)
         case "tool_order":
             steps = (Step.TOOL_ORDER,)
@@ -80,10 +80,11 @@ def _mended(before: Prompt, after: Prompt, difference: Difference) -> tuple[Prom
             return None if sent is None else (before, sent)
 
 
-def _is_history(after: Prompt, difference: Difference) -> bool:
-    """Whether the difference lies in what is sent again: that is sent as it was, not edited once more."""
+def _can_move(after: Prompt, difference: Difference) -> bool:
+    """Whether a value can go elsewhere: not out of a tool, and not out of history, which is sent again as it was."""
     segment = after.segments[difference.index]
-    return segment.section is Section.MESSAGES and segment.stability is not Stability.REQUEST
+    is_history = segment.section is Section.MESSAGES and segment.stability is not Stability.REQUEST
+    return segment.section is not Section.TOOLS and not is_history
 
 
 # --- settings and markers

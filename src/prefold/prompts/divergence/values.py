@@ -14,6 +14,7 @@ _STUB = 200  # characters of a placeholder that stands for content taken out
 _FARTHEST_OPENING = 20_000  # characters before a difference in which the JSON value around it is looked for
 _RESULT_ROLES = ("tool", "function")
 _RESULT_IDS = ("tool_use_id", "call_id")
+_ID_FIELDS = frozenset({"id", "tool_use_id", "toolUseId", "call_id", "tool_call_id", "item_id"})
 _RESULT_FIELDS = ("functionResponse", "function_response", "toolResult")
 
 
@@ -24,6 +25,8 @@ def within_segment(before: Segment, after: Segment) -> tuple[str, Path]:
     if changed := within_block(before, after):
         return changed
     try:
+        if after.path.steps[-1] in _ID_FIELDS:
+            return "identifier", after.path
         if isinstance(before.content, str):
             return string_cause(before.content, after.content), after.path
         cause, path = value_cause(before.content, after.content, Path())
@@ -67,7 +70,8 @@ def value_cause(before: Any, after: Any, path: Path) -> tuple[str, Path]:
     if isinstance(before, list) and isinstance(after, list):
         return _list_cause(before, after, path)
     if isinstance(before, str) and isinstance(after, str):
-        return string_cause(before, after), path
+        is_id = path.steps[-1:] and path.steps[-1] in _ID_FIELDS
+        return "identifier" if is_id else string_cause(before, after), path
     if _is_number(before) and _is_number(after) and before == after:
         return "number_format", path
     return "text_edit", path
