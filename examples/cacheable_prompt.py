@@ -10,6 +10,7 @@ from prefold.prompts.builder import PromptBuilder
 from prefold.prompts.divergence.compare import compare
 from prefold.prompts.prompt import Prompt, Stability
 
+QUESTION = {"role": "user", "content": "Where is my parcel?"}
 RULES = "Check the handbook before you answer, and say which page you used. " * 120
 
 # Parts come in any order; each says how often it changes.
@@ -43,7 +44,7 @@ except InvalidRequest as error:
 
 # What it would have done.
 bodies = (
-    {"model": "gpt-5.2", "messages": [{"role": "system", "content": f"Now: {clock}\n{RULES}"}]}
+    {"model": "gpt-5.2", "messages": [{"role": "system", "content": f"Now: {clock}\n{RULES}"}, QUESTION]}
     for clock in ("10:00:00", "10:01:00")
 )
 found = compare(*map(Prompt.of, bodies))
