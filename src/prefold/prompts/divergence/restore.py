@@ -97,10 +97,11 @@ def _with_history(before: Prompt, after: Prompt, difference: Difference) -> Prom
     if not isinstance(sent, list) or not isinstance(present, list):
         return None
     known, words = [_words(message) for message in sent], [_words(message) for message in present]
+    same = common_length(known, words)
     if difference.cause in ("truncation", "summary"):
         new = present[_end_of_tail(known, words) :]
-    elif difference.cause == "moved_block" and known[common_length(known, words)] in words:
-        new = present[common_length(known, words) :]  # the block is a message of its own, there and here
+    elif difference.cause == "moved_block" and known[same : same + 1] and known[same] in words[same:]:
+        new = present[same:]  # the block is a message of its own, there and here
     else:
         newest = _newest_turn(after, present)
         kept = [sent[i] if i < min(len(sent), newest) else message for i, message in enumerate(present)]
