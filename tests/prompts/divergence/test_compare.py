@@ -684,3 +684,12 @@ def test_ids_of_calls_that_are_drawn_anew(part: str) -> None:
     other = body(call, "b", "So?", "Yes.", "Why?")
     path = {"call": "messages[1].tool_calls[0]", "result": "messages[2].tool_call_id"}[part]
     assert ("identifier", path) == found(compared(body("a", "a"), other))
+
+
+def test_a_nested_setting_that_is_absent_altogether() -> None:
+    before, after = chat(LONG, reasoning={"effort": "low"}), chat(LONG)
+    found_change = compared(before, after)
+    assert ("parameter", "reasoning.effort") == found(found_change)
+    assert found_change.mended is not None
+    assert before == found_change.mended[1].value
+    assert "parameter" == compared(after, before).cause

@@ -91,9 +91,19 @@ def _can_move(after: Prompt, difference: Difference) -> bool:
 
 
 def _with_setting(prompt: Prompt, change: SettingChange) -> Prompt:
-    if change.before is not None:
-        return prompt.replaced({change.path: change.before})
-    return prompt.with_value(_without(prompt.value, change.path))
+    path, value = change.path, change.before
+    if value is None:
+        return prompt.with_value(_without(prompt.value, path))
+    while len(path.steps) > 1 and not isinstance(_found(prompt.value, path.parent), dict):
+        path, value = path.parent, {path.steps[-1]: value}  # the object around it is absent, too
+    return prompt.replaced({path: value})
+
+
+def _found(value: Any, path: Path) -> Any:
+    try:
+        return path.get(value)
+    except LookupError:
+        return None
 
 
 def _without(value: Any, path: Path) -> Any:
