@@ -76,6 +76,7 @@ prefold reads every prompt prefix once.
 
   With a laptop and two minutes   prefold demo
   To build an application on it   prefold serve    then http://127.0.0.1:8000/v1 speaks OpenAI's API
+  To see why a prefix is lost     prefold diff A.json B.json    and before it is: prefold lint
   To plan a machine's memory      prefold size MODEL --memory 80GiB
 
 prefold --help lists all commands, prefold COMMAND --help explains one."""
