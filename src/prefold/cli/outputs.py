@@ -27,7 +27,7 @@ def write_file(path: Path, content: bytes) -> None:
             else:
                 Path(draft).chmod(0o666 & ~_umask())
             Path(draft).replace(target)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too, leaves no draft behind
             Path(draft).unlink(missing_ok=True)
             raise
     except OSError as error:

@@ -24,11 +24,11 @@ from prefold.prompts.canonical.sorting import content_rank
 from prefold.prompts.canonical.values import canonical_json, plain
 from prefold.prompts.dialects import SYSTEM_ROLES, tool_name
 from prefold.prompts.edits import message_field, text_block
-from prefold.prompts.liveness import is_live
+from prefold.prompts.liveness import find_live
 from prefold.prompts.ordering.expectation import value_stability
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Dialect, Prompt, Segment, Stability
-from prefold.prompts.volatile import Kind, find_volatile
+from prefold.prompts.volatile import Kind
 
 
 @dataclass(frozen=True)
@@ -329,8 +329,8 @@ def _level(stability: Stability | str) -> Stability:
 def _refuse_live_text(text: str, level: Stability, name: str) -> None:
     if level.rank > Stability.DAILY.rank:
         return
-    for found in find_volatile(text):
-        if found.kind not in _PLACES and is_live(text, found):
+    for found in find_live(text):
+        if found.kind not in _PLACES:
             right = value_stability(text, found)
             if right.rank > level.rank:
                 raise _refusal(f"{text[found.start : found.end]!r} at character {found.start}", right, level, name)

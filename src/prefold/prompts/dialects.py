@@ -36,6 +36,7 @@ FUNCTION_LISTS = ("functionDeclarations", "function_declarations")
 """Where a tool of Gemini's holds its functions."""
 
 SYSTEM_ROLES = ("system", "developer")
+ANSWERING_ROLES = ("assistant", "model")
 
 _NAMED_PARTS = ("function", "custom", "toolSpec", "systemTool")  # of a tool, where its name is
 _BLOCK_TEXTS = ("text", "thinking", "content", "output", "arguments")  # the words in a block, to be shown as they are
@@ -44,7 +45,6 @@ _TEXT_TYPES = (None, "text", "input_text", "output_text")
 _MESSAGE_FIELDS = frozenset({"role", "content", "parts", "tool_calls", *MARKERS})
 # Of what an API returns with an answer, these never reach the model when the answer is sent back.
 _UNREAD_FIELDS = frozenset({"id", "status", "object", "created_at"})
-_ANSWERING_ROLES = ("assistant", "model")
 
 
 def tool_name(tool: Any) -> str:
@@ -130,7 +130,7 @@ def read_segments(body: Mapping[str, Any], dialect: Dialect) -> tuple[Segment, .
 
 def _with_stability(segments: list[Segment]) -> Iterator[Segment]:
     """Tools and system are meant to stay, the history lasts a session, what follows the last answer is new."""
-    answers = [index for index, segment in enumerate(segments) if segment.role in _ANSWERING_ROLES]
+    answers = [index for index, segment in enumerate(segments) if segment.role in ANSWERING_ROLES]
     last_answer = answers[-1] if answers else -1
     for index, segment in enumerate(segments):
         stability = _stability(segment.section)
@@ -226,7 +226,7 @@ def _tools(body: Mapping[str, Any], name: str) -> Iterator[Segment]:
 
 
 def _tool(tool: Any, path: Path) -> Segment:
-    return Segment(path, Section.TOOLS, "tool", tool, _dumped(_unmarked(tool)), marker=_marker(tool))
+    return Segment(path, Section.TOOLS, "tool", tool, _dumped(unmarked(tool)), marker=_marker(tool))
 
 
 def _system(body: Mapping[str, Any], name: str) -> Iterator[Segment]:
@@ -362,7 +362,7 @@ def _block_text(block: Mapping[str, Any]) -> str:
 
 
 def _inner_text(item: Any) -> str:
-    return item["text"] if isinstance(item, dict) and isinstance(item.get("text"), str) else _dumped(_unmarked(item))
+    return item["text"] if isinstance(item, dict) and isinstance(item.get("text"), str) else _dumped(unmarked(item))
 
 
 def _marker(value: Any) -> Any:
@@ -371,7 +371,8 @@ def _marker(value: Any) -> Any:
     return next((value[name] for name in MARKERS if value.get(name) is not None), None)
 
 
-def _unmarked(value: Any) -> Any:
+def unmarked(value: Any) -> Any:
+    """An object without its own cache markers; any other value as it is."""
     if isinstance(value, dict) and any(name in value for name in MARKERS):
         return {key: item for key, item in value.items() if key not in MARKERS}
     return value

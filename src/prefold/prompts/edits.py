@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from prefold.prompts.dialects import MARKERS
+from prefold.prompts.dialects import ANSWERING_ROLES, MARKERS
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Dialect
 
@@ -41,7 +41,7 @@ def with_text_behind(value: Any, dialect: Dialect, text: str) -> Any:
     users = [index for index, message in enumerate(messages) if _role(message) == "user"]
     if not users:
         return value
-    if users[-1] == len(messages) - 1 or _role(messages[-1]) in ("assistant", "model"):
+    if users[-1] == len(messages) - 1 or _role(messages[-1]) in ANSWERING_ROLES:
         changed = list(messages)
         changed[users[-1]] = _message_with(messages[users[-1]], dialect, text)
         return {**value, name: changed}

@@ -78,6 +78,13 @@ class Path:
             value = _child(value, step)
         return value
 
+    def find(self, value: Any) -> Any:
+        """What lies there; None if nothing does."""
+        try:
+            return self.get(value)
+        except LookupError:
+            return None
+
     def set(self, value: Any, new: Any) -> Any:
         """A copy of a JSON value with something else there; all that lies elsewhere is shared with the original.
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from prefold.prompts.dialects import MARKERS
+from prefold.prompts.dialects import unmarked
 from prefold.prompts.edits import text_block
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Dialect, Prompt, Section, Segment
@@ -126,9 +126,8 @@ def _marker(form: Form, ttl: int, default_ttl: int) -> dict[str, str]:
 
 def _unmarked(value: Any, path: Path) -> Any:
     block = path.get(value)
-    if not isinstance(block, dict) or not any(name in block for name in MARKERS):
-        return value
-    return path.set(value, {key: item for key, item in block.items() if key not in MARKERS})
+    left = unmarked(block)
+    return value if left is block else path.set(value, left)
 
 
 def _marked(value: Any, segment: Segment, marker: dict[str, Any], dialect: Dialect) -> Any:

@@ -11,15 +11,14 @@ from types import MappingProxyType
 from typing import Any
 
 from prefold.prompts.breakpoints.markers import Form, can_carry, form_for
-from prefold.prompts.liveness import is_live
+from prefold.prompts.dialects import ANSWERING_ROLES
+from prefold.prompts.liveness import find_live
 from prefold.prompts.ordering.expectation import value_stability
 from prefold.prompts.prompt import Dialect, Prompt, Section, Segment, Stability
 from prefold.prompts.tokens import TokenCounter
 from prefold.prompts.view import header_of
-from prefold.prompts.volatile import find_volatile
 from prefold.providers.rules import CacheRules, Control
 
-_ANSWERING = ("assistant", "model")
 _RUNS = ("tool_use", "tool_result")
 _CONTEXT = 700  # characters before a value that say what it is
 
@@ -84,7 +83,7 @@ class Reading:
     def asked(self) -> int:
         """The last segment that is no answer. An answer behind it is the beginning of the next one."""
         places = range(len(self.segments) - 1, -1, -1)
-        return next((at for at in places if self.segments[at].role not in _ANSWERING), -1)
+        return next((at for at in places if self.segments[at].role not in ANSWERING_ROLES), -1)
 
     @cached_property
     def newest(self) -> int | None:
@@ -113,7 +112,7 @@ class Reading:
             return self.conversation
         is_marked = self.newest is not None and self.segments[self.newest].marker is not None
         is_agent = any(segment.section is Section.TOOLS for segment in self.segments)
-        is_continued = any(segment.role in _ANSWERING for segment in self.segments[: max(self.asked, 0)])
+        is_continued = any(segment.role in ANSWERING_ROLES for segment in self.segments[: max(self.asked, 0)])
         return is_marked or self.is_automatic or is_agent or is_continued
 
     @cached_property
@@ -276,7 +275,7 @@ def _previous_end(reading: Reading) -> int | None:
     """The last segment of the request that led to the newest answer, if there was one."""
     at = len(reading.segments) - 1
     for is_answer in (True, False, True):  # the beginning of an answer, what is new, and the answer before it
-        while at >= reading.head and (reading.segments[at].role in _ANSWERING) is is_answer:
+        while at >= reading.head and (reading.segments[at].role in ANSWERING_ROLES) is is_answer:
             at -= 1
     return at if at >= reading.head else None
 
@@ -311,10 +310,9 @@ def text_before(segment: Segment, level: Stability) -> str:
 def _first_values(text: str) -> Mapping[Stability, int]:
     """Where the first value of each stability begins in a text; what follows one of a request does not matter."""
     first: dict[Stability, int] = {}
-    for value in find_volatile(text):
-        if is_live(text, value):
-            stability = value_stability(text, value)
-            first.setdefault(stability, value.start)
-            if stability is Stability.REQUEST:
-                break
+    for value in find_live(text):
+        stability = value_stability(text, value)
+        first.setdefault(stability, value.start)
+        if stability is Stability.REQUEST:
+            break
     return MappingProxyType(first)

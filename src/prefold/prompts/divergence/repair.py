@@ -15,7 +15,7 @@ from prefold.prompts.canonical.canonicalize import Step, canonicalize
 from prefold.prompts.causes import CAUSES, NONE
 from prefold.prompts.dialects import tool_name
 from prefold.prompts.divergence.differences import Difference
-from prefold.prompts.divergence.restore import restored, unmarked
+from prefold.prompts.divergence.restore import restored, unmarked_message
 from prefold.prompts.divergence.reuse import Reuse
 from prefold.prompts.divergence.settings import SettingChange
 from prefold.prompts.divergence.text_difference import changing_value
@@ -93,26 +93,11 @@ def _can_move(after: Prompt, difference: Difference) -> bool:
 def _with_setting(prompt: Prompt, change: SettingChange) -> Prompt:
     path, value = change.path, change.before
     if value is None:
-        return prompt.with_value(_without(prompt.value, path))
-    while len(path.steps) > 1 and not isinstance(_found(prompt.value, path.parent), dict):
+        holder = path.parent.get(prompt.value)
+        return prompt.replaced({path.parent: {key: item for key, item in holder.items() if key != path.steps[-1]}})
+    while len(path.steps) > 1 and not isinstance(path.parent.find(prompt.value), dict):
         path, value = path.parent, {path.steps[-1]: value}  # the object around it is absent, too
     return prompt.replaced({path: value})
-
-
-def _found(value: Any, path: Path) -> Any:
-    try:
-        return path.get(value)
-    except LookupError:
-        return None
-
-
-def _without(value: Any, path: Path) -> Any:
-    """A value without the member, or the list item, at a path."""
-    parent, last = path.parent, path.steps[-1]
-    holder = parent.get(value)
-    if isinstance(holder, dict):
-        return parent.set(value, {key: item for key, item in holder.items() if key != last})
-    return parent.set(value, [item for index, item in enumerate(holder) if index != last])
 
 
 def _with_breakpoints(before: Prompt, after: Prompt, cause: str, found: Reuse, rules: CacheRules | None) -> Repair:
@@ -218,8 +203,8 @@ def _with_sent(before: Prompt, sent_before: Prompt, sent_after: Prompt) -> Promp
     for index, message in enumerate(sent):
         if index >= len(originals):
             present.insert(index, message)
-        elif message is not originals[index] and unmarked(present[index]) == unmarked(originals[index]):
-            present[index] = unmarked(message)
+        elif message is not originals[index] and unmarked_message(present[index]) == unmarked_message(originals[index]):
+            present[index] = unmarked_message(message)
     return sent_after.with_value({**sent_after.value, name: present})
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
-from prefold.prompts.dialects import MARKERS, SYSTEM_ROLES
+from prefold.prompts.dialects import SYSTEM_ROLES, unmarked
 from prefold.prompts.divergence.differences import Difference
 from prefold.prompts.edits import message_field
 from prefold.prompts.prompt import Dialect, Prompt, Section, Stability
@@ -118,7 +118,7 @@ def _newest_turn(prompt: Prompt, messages: Sequence[Any]) -> int:
 def _marked_as(messages: Sequence[Any], present: Sequence[Any], words: Sequence[str]) -> list[Any]:
     """Messages with the markers that the later request has at their place, and no others."""
     return [
-        present[index] if index < len(present) and words[index] == _words(message) else unmarked(message)
+        present[index] if index < len(present) and words[index] == _words(message) else unmarked_message(message)
         for index, message in enumerate(messages)
     ]
 
@@ -141,18 +141,12 @@ def _end_of_tail(known: Sequence[str], words: Sequence[str]) -> int:
 
 def _words(message: Any) -> str:
     """A message without its markers, as JSON: the order of keys and 2.0 for 2 are differences."""
-    return json.dumps(unmarked(message))
+    return json.dumps(unmarked_message(message))
 
 
-def unmarked(message: Any) -> Any:
-    """A message without cache markers."""
-    if not isinstance(message, dict):
-        return message
-    kept = {key: value for key, value in message.items() if key not in MARKERS}
-    if isinstance(content := message.get("content"), list):
-        blocks = [
-            {key: value for key, value in block.items() if key not in MARKERS} if isinstance(block, dict) else block
-            for block in content
-        ]
-        kept["content"] = [block for block in blocks if block != {}]
-    return kept
+def unmarked_message(message: Any) -> Any:
+    """A message without cache markers, its own and those of its blocks."""
+    kept = unmarked(message)
+    if not isinstance(kept, dict) or not isinstance(content := kept.get("content"), list):
+        return kept
+    return {**kept, "content": [block for block in map(unmarked, content) if block != {}]}

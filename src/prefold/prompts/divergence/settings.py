@@ -87,7 +87,7 @@ def setting_change(before: Prompt, after: Prompt, rules: CacheRules | None) -> S
 
 def _change(name: str, before: Prompt, after: Prompt, rules: CacheRules | None) -> SettingChange | None:
     path = Path(tuple(name.split(".")))
-    first, second = _found(path, before.value), _found(path, after.value)
+    first, second = path.find(before.value), path.find(after.value)
     cause = _CAUSES.get(name, "parameter")
     if _meaning(name, first) == _meaning(name, second):
         return None
@@ -96,13 +96,6 @@ def _change(name: str, before: Prompt, after: Prompt, rules: CacheRules | None) 
     if name == "tool_choice" and _is_allow_list(first) and _is_allow_list(second):
         return None  # OpenAI's way to forbid tools without touching the prefix
     return SettingChange(cause, path, _section(name, rules), first, second)
-
-
-def _found(path: Path, body: Any) -> Any:
-    try:
-        return path.get(body)
-    except LookupError:
-        return None
 
 
 def _meaning(name: str, value: Any) -> str:

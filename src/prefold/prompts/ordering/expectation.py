@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from prefold.prompts.liveness import is_live
+from prefold.prompts.liveness import find_live
 from prefold.prompts.placeholders import find_placeholders, stability_of_name
 from prefold.prompts.prompt import Stability
 from prefold.prompts.volatile import Kind, Volatile, find_volatile
@@ -45,8 +45,7 @@ def expected_stability(text: str, start: int = 0) -> Stability:
         text: the line, with what comes before it, which can make a value an example.
         start: where the line begins.
     """
-    values = (volatile for volatile in find_volatile(text) if volatile.start >= start)
-    expected = [value_stability(text, volatile) for volatile in values if is_live(text, volatile)]
+    expected = [value_stability(text, volatile) for volatile in find_live(text) if volatile.start >= start]
     expected += [_of_name(place.name) for place in find_placeholders(text[start:]) if place.name]
     return max(expected, key=lambda stability: stability.rank, default=Stability.STATIC)
 
