@@ -1,0 +1,1 @@
+"""Where tokens are recomputed, why, and what that costs: logs, a simulator of caches, attribution, report, doctor."""

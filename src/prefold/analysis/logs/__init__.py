@@ -1,0 +1,1 @@
+"""Readers of request logs: each yields `Record`s, all are recognised by content."""

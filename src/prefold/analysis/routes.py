@@ -1,0 +1,121 @@
+"""Five ways not to pay for a token, and what a log says each would bring; those that change no answer come first."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from prefold.analysis.record import Body
+from prefold.analysis.request import Request
+from prefold.core.tokens import WIDTH
+from prefold.errors import InvalidRequest
+from prefold.prompts.prompt import Section
+
+_REMEMBERED = 200_000
+"""Requests that a later one can repeat."""
+_SINGLE_TURN = 8
+"""Content blocks of a request that can be a first question; more are not looked into."""
+_KEPT = 20
+"""Content blocks at the end of a conversation that compaction leaves alone."""
+_SHORT_ANSWER = 64
+"""Tokens of an answer that a smaller model may do as well: a label, a number, a sentence."""
+_NOT_WORDS = re.compile(r"[\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Tokens that a route concerns.
+
+    Attributes:
+        requests: how many requests.
+        input_tokens: their input, as far as the route would spare it.
+        hit_tokens: those of them that come from the cache already.
+        output_tokens: their output, as far as it would be spared and is known.
+    """
+
+    requests: int = 0
+    input_tokens: int = 0
+    hit_tokens: int = 0
+    output_tokens: int = 0
+
+    def plus(self, input_tokens: int, hit_tokens: int, output_tokens: int = 0) -> Saving:
+        """One more request."""
+        return Saving(
+            self.requests + 1,
+            self.input_tokens + input_tokens,
+            self.hit_tokens + hit_tokens,
+            self.output_tokens + output_tokens,
+        )
+
+
+class Routes:
+    """Watches a log for what each route would spare.
+
+    Attributes:
+        exact_repeat: requests that an earlier one in their scope equals byte for byte.
+        semantic: first questions that differ from an earlier one in case, spacing and punctuation only, with all else
+            equal: what even the most careful cache of answers by meaning would find.
+        compaction: history older than the last blocks of a conversation.
+        smaller_model: requests with short answers.
+    """
+
+    def __init__(self) -> None:
+        self.exact_repeat = Saving()
+        self.semantic = Saving()
+        self.compaction = Saving()
+        self.smaller_model = Saving()
+        self._seen: OrderedDict[bytes, None] = OrderedDict()
+
+    def add(self, request: Request, hit_tokens: int) -> None:
+        """Watch a request of which `hit_tokens` came from the cache."""
+        output = request.output_tokens
+        if self._is_known(_digest(request, _content(request))):
+            self.exact_repeat = self.exact_repeat.plus(request.tokens, hit_tokens, output)
+            return
+        if (question := _first_question(request)) and self._is_known(_digest(request, question)):
+            self.semantic = self.semantic.plus(request.tokens, hit_tokens, output)
+        if len(request.ends) > _KEPT:
+            old = (request.ends[-_KEPT - 1] - request.system_end) * request.unit
+            if old > 0:
+                hit = max(0, min(hit_tokens - request.system_end * request.unit, old))
+                self.compaction = self.compaction.plus(old, hit)
+        if 0 < output <= _SHORT_ANSWER:
+            self.smaller_model = self.smaller_model.plus(request.tokens, hit_tokens, output)
+
+    def _is_known(self, digest: bytes) -> bool:
+        if digest in self._seen:
+            self._seen.move_to_end(digest)
+            return True
+        self._seen[digest] = None
+        if len(self._seen) > _REMEMBERED:
+            self._seen.popitem(last=False)
+        return False
+
+
+def _content(request: Request) -> bytes:
+    content = request.record.content
+    return content.content if isinstance(content, Body) else content.run
+
+
+def _digest(request: Request, content: bytes) -> bytes:
+    scope = repr((request.record.model, request.salt, request.record.tenant)).encode(errors="replace")
+    return blake2b(content, digest_size=16, key=blake2b(scope, digest_size=16).digest()).digest()
+
+
+def _first_question(request: Request) -> bytes | None:
+    """A prompt whose last block is its only question, with that block reduced to its words."""
+    content = request.record.content
+    if not isinstance(content, Body) or not 0 < len(request.ends) <= _SINGLE_TURN:
+        return None
+    try:
+        segments = content.prompt.segments
+    except InvalidRequest:
+        return None
+    asked = [segment for segment in segments if segment.section is Section.MESSAGES]
+    if len(asked) != 1 or asked[0].text_path is None:
+        return None
+    words = _NOT_WORDS.sub(" ", asked[0].text).strip().casefold()
+    before = request.ends[-2] if len(request.ends) > 1 else 0
+    return b"question\0" + request.run[: before * WIDTH] + words.encode(errors="replace")

@@ -1,0 +1,51 @@
+"""Where the user stands, and what to do first there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class Situation(StrEnum):
+    """Who runs the cache that a log was written in front of."""
+
+    HOSTED_API = "hosted_api"
+    OWN_ENGINE = "own_engine"
+    MANY_REPLICAS = "many_replicas"
+    MANY_TENANTS = "many_tenants"
+    LAPTOP = "laptop"
+
+
+_ENGINES = frozenset({"vllm", "sglang", "tensorrt_llm", "lmcache"})
+_LAPTOP_ENGINES = frozenset({"llamacpp", "prefold"})
+
+
+def guess_situation(providers: Mapping[str, int], *, replicas: int, salts: int) -> Situation:
+    """The situation that a log speaks of.
+
+    Args:
+        providers: requests by whose cache they were judged as.
+        replicas: different servers that the log names, or that are simulated.
+        salts: different salts.
+    """
+    most = max(providers, key=lambda name: providers[name], default="")
+    if replicas > 1:
+        return Situation.MANY_REPLICAS
+    if most in _LAPTOP_ENGINES:
+        return Situation.LAPTOP
+    if salts > 1:
+        return Situation.MANY_TENANTS
+    return Situation.OWN_ENGINE if most in _ENGINES else Situation.HOSTED_API
+
+
+FIRST_STEPS: Mapping[Situation, tuple[str, ...]] = MappingProxyType(
+    {
+        Situation.HOSTED_API: ("prefix", "breakpoints", "order", "lifetime"),
+        Situation.OWN_ENGINE: ("prefix", "capacity", "order", "policy"),
+        Situation.MANY_REPLICAS: ("routing", "prefix", "capacity", "order"),
+        Situation.MANY_TENANTS: ("tenants", "prefix", "capacity", "order"),
+        Situation.LAPTOP: ("prefix", "slots", "order", "capacity"),
+    }
+)
+"""What pays first in each situation: names of steps in `prefold.analysis.advice`."""
