@@ -1,0 +1,79 @@
+"""Reading a log under a bar that shows how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from prefold.cli.session import console
+
+if TYPE_CHECKING:
+    from prefold.analysis.logs.checks import Notes, Progress
+    from prefold.analysis.logs.log import Log
+
+_SHOWN = 10
+_TREATMENTS = {
+    "clock_backwards": "{} records are earlier than the one before them.",
+    "duplicate": "{} records repeat a request id and count once.",
+    "usage_contradicts_text": "{} records report usage that cannot be; it is left out.",
+    "absurd_count": "{} token counts are negative or absurd and are left out.",
+    "mixed_formats": "{} records are in another format than their file's first.",
+}
+
+
+@contextmanager
+def reading(sources: Sequence[str], *, lenient: bool = False, log_format: str | None = None) -> Iterator[Log]:
+    """Open a log that shows its progress on standard error while it is read, where that is a terminal.
+
+    Args:
+        sources: as for `open_log`.
+        lenient: as for `open_log`.
+        log_format: as for `open_log`.
+
+    Raises:
+        UsageError: as `open_log`.
+    """
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    from prefold.analysis.logs.log import open_log
+
+    stderr = console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    bar = Bar(
+        *columns,
+        console=stderr,
+        transient=True,
+        auto_refresh=False,
+        redirect_stdout=False,  # data stays on standard output
+        disable=not stderr.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("Reading", total=None, rate="")
+
+        def show(progress: Progress) -> None:
+            rate = f"{progress.rate:,.0f} requests/s"
+            bar.update(task, completed=progress.done, total=progress.total, rate=rate, refresh=True)
+
+        with closing(open_log(sources, log_format=log_format, lenient=lenient, on_progress=show)) as log:
+            yield log
+
+
+def tell_notes(notes: Notes) -> None:
+    """Say on standard error what was wrong with a log that has been read: lines left out, and what was mended."""
+    stderr = console(stderr=True)
+    if notes.skipped:
+        places = ", ".join(str(place) for place in notes.skipped_places[:_SHOWN])
+        more = " and more" if notes.skipped > _SHOWN else ""
+        lines = "line was" if notes.skipped == 1 else "lines were"
+        stderr.print(f"{notes.skipped:,} {lines} left out: {places}{more}.", markup=False, soft_wrap=True)
+    for problem, sentence in _TREATMENTS.items():
+        if number := notes.problems[problem]:
+            stderr.print(sentence.format(f"{number:,}"), markup=False, soft_wrap=True)
