@@ -76,7 +76,7 @@ def test_the_situation_decides_what_comes_first():
 
 
 def test_policy_and_slots():
-    points = [{"tokens": 10, "lru": 0.2, "default": 0.3}, {"tokens": 20, "lru": 0.5, "default": None}]
+    points = [{"tokens": 10, "lru": 0.2, "optimum": 0.3}, {"tokens": 20, "lru": 0.5, "optimum": 0.5}]
     caches = [{"cache": "llamacpp", "hit_rate": 0.2}, {"cache": "prefold", "hit_rate": 0.6}]
     steps = advise(Situation.LAPTOP, analysis(capacity={"points": points}, caches=caches))
     assert ["Share prefixes between slots", "Evict by what is likely to come back"] == [step["title"] for step in steps]

@@ -127,7 +127,10 @@ def test_path_lists_where_files_are_looked_for(prefold, tmp_path: Path) -> None:
     assert f"{tmp_path / 'pyproject.toml'} [tool.prefold]" == lines[1]
 
 
-SECTIONS = "demo, serve, size, diff, lint, canonicalize, order, breakpoints, render"
+SECTIONS = (
+    "demo, serve, size, diff, lint, canonicalize, order, breakpoints, render, report, simulate, doctor, watch-log, "
+    "anonymise"
+)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +186,7 @@ def test_help_works_whatever_the_files_say(prefold, tmp_path: Path) -> None:
     prefold("--help")
     prefold("--version")
     completing = {"_PREFOLD_COMPLETE": "bash_complete", "COMP_WORDS": "prefold si", "COMP_CWORD": "1"}
-    assert "plain,size\n" == prefold(environment=completing).stdout
+    assert "plain,size\nplain,simulate\n" == prefold(environment=completing).stdout
 
 
 def test_a_wrong_variable_is_wrong_usage(prefold) -> None:

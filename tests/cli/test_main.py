@@ -117,7 +117,7 @@ def test_every_command_and_option_is_documented(path: str, command: click.Comman
 @pytest.mark.parametrize(("path", "command"), all_commands(), ids=[path for path, _ in all_commands()])
 def test_every_variable_is_named_after_its_option(path: str, command: click.Command, monkeypatch) -> None:
     """PREFOLD_SERVE_KV_MEMORY sets --kv-memory of `prefold serve`, and nothing is named otherwise."""
-    prefix = path.replace(" ", "_").upper()
+    prefix = path.replace(" ", "_").replace("-", "_").upper()
     context = click.Context(command, auto_envvar_prefix=prefix)
     for key, parameter in configurable(command).items():
         if isinstance(parameter, click.Option):

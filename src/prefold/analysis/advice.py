@@ -47,7 +47,7 @@ def _prefix(analysis: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for found in analysis["breaks"][:3]:
         share = found["tokens"] / (analysis["input_tokens"] or 1)
         if share >= _WORTH_IT:
-            first, second = found["example"] or (None, None)
+            first, second = (*found["example"], None, None)[:2]
             place = f" at {found['path']}" if found["path"] else ""
             yield _step(
                 f"Mend the prefix: {found['cause']}{place}",
@@ -102,13 +102,13 @@ def _capacity(analysis: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _policy(analysis: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    points = [point for point in (analysis["capacity"] or {}).get("points", ()) if point.get("default") is not None]
-    best = max(points, key=lambda point: point["default"] - point["lru"], default=None)
-    if best and best["default"] - best["lru"] >= _WORTH_IT:
+    points = (analysis["capacity"] or {}).get("points", ())
+    best = max(points, key=lambda point: point["optimum"] - point["lru"], default=None)
+    if best and best["optimum"] - best["lru"] >= _WORTH_IT:
         yield _step(
             "Evict by what is likely to come back",
-            f"At {best['tokens']:,} tokens prefold's own policy reads {best['default']:.1%} from the cache, least "
-            f"recently used {best['lru']:.1%}.",
+            f"At {best['tokens']:,} tokens least recently used reads {best['lru']:.1%} from the cache, and no policy "
+            f"could read more than {best['optimum']:.1%}: see how far prefold's own gets.",
             f"prefold simulate {_source(analysis)} --policy lru,default --capacity {best['tokens']}tokens",
         )
 

@@ -67,6 +67,16 @@ COMMANDS: Mapping[str, LazyCommand] = MappingProxyType(
             "prefold.cli.breakpoints", "Plan the cache markers of BODY, and say whether caching pays."
         ),
         "render": LazyCommand("prefold.cli.render", "Show request BODY as the model reads it."),
+        "report": LazyCommand("prefold.cli.report", "Show where the tokens of LOG are recomputed, and why."),
+        "simulate": LazyCommand("prefold.cli.simulate", "Send the requests of LOG to simulated caches."),
+        "doctor": LazyCommand("prefold.cli.doctor", "Say why the hit rate fell."),
+        "watch-log": LazyCommand("prefold.cli.watch_log", "Follow LOG, and print breaks and alerts when they happen."),
+        "anonymise": LazyCommand("prefold.cli.anonymise", "Write a trace of LOG that can be shared."),
+        "providers": LazyCommand(
+            "prefold.cli.providers",
+            "List the cache rules of providers and engines, or explain one.",
+            is_configurable=False,
+        ),
         "config": LazyCommand("prefold.cli.config", "Show the configuration in force.", is_configurable=False),
     }
 )
@@ -77,6 +87,7 @@ prefold reads every prompt prefix once.
   With a laptop and two minutes   prefold demo
   To build an application on it   prefold serve    then http://127.0.0.1:8000/v1 speaks OpenAI's API
   To see why a prefix is lost     prefold diff A.json B.json    and before it is: prefold lint
+  To see what a log costs, why    prefold report LOG -o report.html
   To plan a machine's memory      prefold size MODEL --memory 80GiB
 
 prefold --help lists all commands, prefold COMMAND --help explains one."""
@@ -94,7 +105,7 @@ class LazyGroup(click.Group):
         lazy = COMMANDS.get(cmd_name)
         if lazy is None:
             return None
-        command: click.Command = getattr(importlib.import_module(lazy.module), cmd_name)
+        command: click.Command = getattr(importlib.import_module(lazy.module), cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - the same
