@@ -5,7 +5,17 @@ from datetime import date
 import pytest
 
 from prefold.errors import UsageError
-from prefold.providers.rules import SECTIONS, CacheRules, Certainty, Control, parse_provider, providers, rules_for
+from prefold.providers.rules import (
+    SECTIONS,
+    CacheRules,
+    Certainty,
+    Control,
+    Moment,
+    Storage,
+    parse_provider,
+    providers,
+    rules_for,
+)
 
 ALL_RULES: tuple[CacheRules, ...] = tuple(family for provider in providers() for family in provider.families)
 FILE = """
@@ -142,8 +152,9 @@ def test_one_way_of_caching_can_be_asked_for() -> None:
 
 def test_all_families_are_complete_and_consistent() -> None:
     wanted = {
-        "anthropic", "azure", "bedrock", "deepseek", "fireworks", "gemini", "groq", "llama.cpp", "minimax", "mistral",
-        "moonshot", "openai", "prefold", "qwen", "sglang", "together", "vllm", "volcengine", "xai", "zhipu",
+        "anthropic", "azure", "bedrock", "deepseek", "fireworks", "gemini", "groq", "llama.cpp", "lmcache", "minimax",
+        "mistral", "moonshot", "openai", "prefold", "qwen", "sglang", "tensorrt-llm", "together", "vllm", "volcengine",
+        "xai", "zhipu",
     }  # fmt: skip
     assert wanted == {provider.name for provider in providers()}
     for rules in ALL_RULES:
@@ -155,6 +166,46 @@ def test_all_families_are_complete_and_consistent() -> None:
         if rules.control in (Control.EXPLICIT, Control.BREAKPOINT):
             assert rules.max_breakpoints >= 1, rules.family
             assert rules.ttls, rules.family
+
+
+def test_what_is_kept_follows_from_the_control_unless_the_file_says_more() -> None:
+    usual = {
+        Control.IMPLICIT: Storage.PREFIXES,
+        Control.EXPLICIT: Storage.ENTRIES,
+        Control.BREAKPOINT: Storage.ENTRIES,
+        Control.RESOURCE: Storage.RESOURCE,
+    }
+    special = {rules.provider: rules.stores for rules in ALL_RULES if rules.stores is not usual[rules.control]}
+    assert {"deepseek": Storage.UNITS, "llama.cpp": Storage.SLOTS} == special
+    older = rules_for("deepseek-v3.1")
+    assert older is not None
+    assert (Storage.PREFIXES, 64) == (older.stores, older.granularity_tokens)
+
+
+def test_what_the_simulator_needs_is_there() -> None:
+    def of(model: str, control: Control | None = None) -> CacheRules:
+        rules = rules_for(model, control=control)
+        assert rules is not None
+        return rules
+
+    assert (
+        80 == of("gpt-5.6").searched_entries == of("gpt-6.1").searched_entries == of("azure/gpt-5.6").searched_entries
+    )
+    assert 20_000 == of("amazon.nova-pro-v1:0").maximum_tokens
+    claude, qwen = of("claude-sonnet-4-5"), of("qwen-plus", Control.EXPLICIT)
+    assert (Moment.REQUEST, Moment.FIRST_TOKEN, True) == (claude.ttl_from, claude.readable_from, claude.ttl_renewed)
+    assert (Moment.ANSWER, Moment.ANSWER, True) == (qwen.ttl_from, qwen.readable_from, qwen.ttl_renewed)
+    assert not of("gemini-2.5-pro", Control.RESOURCE).ttl_renewed
+    assert (4, 0.1) == (of("llamacpp/x").slots, of("llamacpp/x").slot_similarity)
+    assert ("cpu", "disk", "remote") == of("lmcache/x").tiers
+    hosted = {rules.provider for rules in ALL_RULES if not rules.self_hosted}
+    assert {"llama.cpp", "lmcache", "prefold", "sglang", "tensorrt-llm", "vllm"} == {
+        rules.provider for rules in ALL_RULES if rules.self_hosted
+    }
+    assert not hosted & {rules.provider for rules in ALL_RULES if rules.computes_last or rules.tiers}
+    for rules in ALL_RULES:
+        assert bool(rules.ttls) >= ("ttl_renewed" in rules.facts) or rules.provider in ("openai", "azure"), rules.family
+        assert not (rules.best_effort and rules.self_hosted), rules.family
 
 
 def test_no_two_families_claim_the_same_pattern() -> None:
@@ -192,6 +243,12 @@ def test_rules_file_is_read() -> None:
         ("ttls = [300]", 'ttls = ["5m"]', "ttls holds '5m'"),
         ("ttls = [300]", "ttls = [300]\nwrite_multipliers = { 60 = 1.5 }", "write_multipliers has no source"),
         ("ttls = [300]", "ttls = [300]\nlookback = 20", "lookback has no source"),
+        ("ttls = [300]", "ttls = [300]\nslots = 4", "slots has no source"),
+        ("ttls = [300]", "ttls = [300]\nstores = 'drawers'", "stores is 'drawers'"),
+        ("ttls = [300]", "ttls = [300]\nreadable_from = 'dawn'", "readable_from is 'dawn'"),
+        ("ttls = [300]", "ttls = [300]\nself_hosted = 1", "self_hosted is 1"),
+        ("ttls = [300]", "ttls = [300]\nmaximum_tokens = 0", "maximum_tokens is 0"),
+        ("ttls = [300]", "ttls = [300]\nttl_from = 'request'", "ttl_from has no source"),
         ('control = "implicit"', 'control = "magic"', "control is 'magic'"),
         ('"tools", "system", "messages"', '"tools", "footer"', "sections is"),
         ('ttls = { source = "guide", certainty = "official" }', "", "ttls has no source"),
@@ -218,4 +275,14 @@ def test_write_multiplier_needs_a_lifetime_of_its_own() -> None:
         "[defaults.facts]", '[defaults.facts]\nwrite_multipliers = { source = "guide", certainty = "official" }'
     )
     with pytest.raises(UsageError, match="write_multipliers has 60 s"):
+        parse_provider(text, "somebody.toml")
+
+
+@pytest.mark.parametrize("values", ['stores = "slots"', "slots = 4"])
+def test_slots_go_with_a_number(values: str) -> None:
+    key = values.split(maxsplit=1)[0]
+    text = FILE.replace("ttls = [300]", f"ttls = [300]\n{values}").replace(
+        "[defaults.facts]", f'[defaults.facts]\n{key} = {{ source = "guide", certainty = "official" }}'
+    )
+    with pytest.raises(UsageError, match="slots is"):
         parse_provider(text, "somebody.toml")

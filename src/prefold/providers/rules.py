@@ -47,6 +47,32 @@ class Control(StrEnum):
     """By the name of a cache that was created beforehand."""
 
 
+class Storage(StrEnum):
+    """What a cache keeps, and so what a request can find in it."""
+
+    PREFIXES = "prefixes"
+    """Every prefix of what was sent, in steps of the granularity."""
+    ENTRIES = "entries"
+    """The prefixes that end at a marker; a read looks back from markers of its own."""
+    UNITS = "units"
+    """Prefixes that the provider chooses; only the whole of one is a hit."""
+    SLOTS = "slots"
+    """The latest prompt of each of a few slots."""
+    RESOURCE = "resource"
+    """One beginning, created beforehand and read by name."""
+
+
+class Moment(StrEnum):
+    """A moment in the life of a request."""
+
+    REQUEST = "request"
+    """It arrives."""
+    FIRST_TOKEN = "first_token"  # noqa: S105 - of an answer
+    """Its answer begins."""
+    ANSWER = "answer"
+    """Its answer is complete."""
+
+
 class Certainty(StrEnum):
     """How sure a value is."""
 
@@ -99,6 +125,22 @@ class CacheRules:
             `images`), and the first section that a change of it invalidates.
         storage_usd_per_million_hour: price of keeping a million tokens for an hour.
         routing_key: request field that leads requests with one prefix to one machine; empty if there is none.
+        stores: what is kept; follows from `control` where nothing else is said.
+        self_hosted: whether it runs on the user's own machines, so that its capacity is the user's to choose.
+        best_effort: whether a prefix may be gone at any time, without a reason that could be foreseen.
+        keeps_output: whether what was generated is found by the next turn.
+        computes_last: whether the last token of a prompt is computed even where all of it is known.
+        ttl_from: the moment of a request from which a lifetime counts.
+        ttl_renewed: whether a read starts a lifetime anew.
+        readable_from: the moment of a request from which others can read what it wrote.
+        searched_entries: entries of a conversation, newest first, that a read considers; None for all.
+        maximum_tokens: a longer prefix is not cached; None where there is no such limit.
+        unit_interval_tokens: distance of the units that are stored within long prompts; 0 for none.
+        slots: prompts that are held side by side.
+        slot_similarity: share of a prompt that a slot must hold to be chosen for it; the least recently used one
+            is taken otherwise.
+        answer_step_tokens: room for an answer is taken in steps of so many tokens; 0 where it is not taken ahead.
+        tiers: slower stores that can stand below its memory, the fastest first.
         notes: what else governs hits, one sentence each.
         facts: source and certainty by the name of the attribute.
     """
@@ -120,6 +162,21 @@ class CacheRules:
     invalidation: Mapping[str, str] = field(hash=False, default_factory=lambda: MappingProxyType({}))
     storage_usd_per_million_hour: float = 0.0
     routing_key: str = ""
+    stores: Storage = Storage.PREFIXES
+    self_hosted: bool = False
+    best_effort: bool = False
+    keeps_output: bool = False
+    computes_last: bool = False
+    ttl_from: Moment = Moment.REQUEST
+    ttl_renewed: bool = True
+    readable_from: Moment = Moment.REQUEST
+    searched_entries: int | None = None
+    maximum_tokens: int | None = None
+    unit_interval_tokens: int = 0
+    slots: int = 0
+    slot_similarity: float = 0.0
+    answer_step_tokens: int = 0
+    tiers: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     facts: Mapping[str, Fact] = field(hash=False, default_factory=lambda: MappingProxyType({}))
 
@@ -240,12 +297,13 @@ def _family(
     table = _Table({**defaults, **own, "facts": facts}, where)
     # A source is due for every value that is given, and for those that every family has.
     due = [key for key in _WITH_SOURCE if key in table.values]
+    control = table.choice("control", Control)
     rules = CacheRules(
         provider=provider,
         family=table.take("name", str),
         seen=seen,
         models=table.items("models", str),
-        control=table.choice("control", Control),
+        control=control,
         minimum_tokens=table.number("minimum_tokens", int, 0),
         granularity_tokens=table.number("granularity_tokens", int, 1),
         ttls=table.items("ttls", int),
@@ -253,24 +311,53 @@ def _family(
         sections=table.sections("sections", None),
         write_multipliers=MappingProxyType(table.multipliers("write_multipliers")),
         max_breakpoints=table.number("max_breakpoints", int, 0, 0),
-        lookback=table.number("lookback", int, 1) if "lookback" in table.values else None,
+        lookback=table.optional_number("lookback", 1),
         marker_sections=table.sections("marker_sections", SECTIONS),
         invalidation=MappingProxyType(table.invalidation("invalidation")),
         storage_usd_per_million_hour=table.number("storage_usd_per_million_hour", float, 0, 0.0),
         routing_key=table.take("routing_key", str, ""),
+        stores=table.choice("stores", Storage, _STORES[control]),
+        self_hosted=table.take("self_hosted", bool, False),
+        best_effort=table.take("best_effort", bool, False),
+        keeps_output=table.take("keeps_output", bool, False),
+        computes_last=table.take("computes_last", bool, False),
+        ttl_from=table.choice("ttl_from", Moment, Moment.REQUEST),
+        ttl_renewed=table.take("ttl_renewed", bool, True),
+        readable_from=table.choice("readable_from", Moment, Moment.REQUEST),
+        searched_entries=table.optional_number("searched_entries", 1),
+        maximum_tokens=table.optional_number("maximum_tokens", 1),
+        unit_interval_tokens=table.number("unit_interval_tokens", int, 0, 0),
+        slots=table.number("slots", int, 0, 0),
+        slot_similarity=table.number("slot_similarity", float, 0, 0.0),
+        answer_step_tokens=table.number("answer_step_tokens", int, 0, 0),
+        tiers=table.items("tiers", str, []),
         notes=table.items("notes", str, []),
         facts=MappingProxyType(_facts(table.take("facts", dict), sources, due, where)),
     )
     table.finish()
     if unwritable := [ttl for ttl in rules.write_multipliers if ttl not in rules.ttls]:
         raise UsageError(f"{where}: write_multipliers has {unwritable[0]} s, ttls has not.", hint="Add it to ttls.")
+    if (rules.stores is Storage.SLOTS) != bool(rules.slots):
+        raise UsageError(f"{where}: slots is {rules.slots}, stores is {rules.stores}.", hint="Slots go with slots.")
     return rules
 
+
+_STORES: Mapping[Control, Storage] = MappingProxyType(
+    {
+        Control.IMPLICIT: Storage.PREFIXES,
+        Control.EXPLICIT: Storage.ENTRIES,
+        Control.BREAKPOINT: Storage.ENTRIES,
+        Control.RESOURCE: Storage.RESOURCE,
+    }
+)
+"""What a cache keeps where its file does not say."""
 
 _WITH_SOURCE = (
     "control", "minimum_tokens", "granularity_tokens", "ttls", "read_multiplier", "write_multipliers",
     "max_breakpoints", "lookback", "marker_sections", "invalidation", "storage_usd_per_million_hour",
-    "routing_key",
+    "routing_key", "stores", "self_hosted", "best_effort", "keeps_output", "computes_last", "ttl_from", "ttl_renewed",
+    "readable_from", "searched_entries", "maximum_tokens", "unit_interval_tokens", "slots", "slot_similarity",
+    "answer_step_tokens", "tiers",
 )  # fmt: skip
 
 
@@ -322,8 +409,11 @@ class _Table:
             raise UsageError(f"{self.where}: {key} is {value}.", hint=f"It is at least {least}.")
         return value
 
-    def choice(self, key: str, kind: type[StrEnum]) -> Any:
-        value = self.take(key, str)
+    def optional_number(self, key: str, least: int) -> int | None:
+        return self.number(key, int, least) if key in self.values else None
+
+    def choice(self, key: str, kind: type[StrEnum], default: Any = _MISSING) -> Any:
+        value = self.take(key, str, default)
         if value not in list(kind):
             raise UsageError(f"{self.where}: {key} is {value!r}.", hint=f"It is one of {', '.join(kind)}.")
         return kind(value)

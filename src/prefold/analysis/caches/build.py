@@ -1,0 +1,83 @@
+"""From a specification to a cache that requests can be sent to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from prefold.analysis.caches.base import CacheModel, Served
+from prefold.analysis.caches.common import Replica
+from prefold.analysis.caches.entries import EntryCache
+from prefold.analysis.caches.prefixes import PrefixCache
+from prefold.analysis.caches.replicas import ROUTERS, Fleet
+from prefold.analysis.caches.resolve import rules_of_request
+from prefold.analysis.caches.slots import SlotCache
+from prefold.analysis.caches.spec import CacheSpec
+from prefold.analysis.caches.units import UnitCache
+from prefold.analysis.request import Request
+from prefold.core.policies import POLICIES
+from prefold.errors import UsageError
+from prefold.providers.rules import CacheRules, Storage
+
+_MODELS: Mapping[Storage, Callable[[CacheSpec, CacheRules, int], Replica]] = MappingProxyType(
+    {
+        Storage.PREFIXES: PrefixCache,
+        Storage.ENTRIES: EntryCache,
+        Storage.UNITS: UnitCache,
+        Storage.SLOTS: SlotCache,
+        Storage.RESOURCE: EntryCache,
+    }
+)
+
+
+def build(spec: CacheSpec) -> CacheModel:
+    """The cache that a specification describes, empty.
+
+    Raises:
+        UsageError: an unknown policy or routing, or a number outside its range.
+    """
+    if spec.policy not in POLICIES:
+        raise UsageError(f"There is no policy {spec.policy!r}.", hint=f"Known: {', '.join(POLICIES)}.")
+    if spec.routing not in ROUTERS:
+        raise UsageError(f"There is no routing {spec.routing!r}.", hint=f"Known: {', '.join(ROUTERS)}.")
+    if spec.replicas < 1 or not 0 <= spec.loss_rate <= 1:
+        raise UsageError(
+            f"{spec.name} has {spec.replicas} replicas and a loss rate of {spec.loss_rate}.",
+            hint="There is at least one replica, and the rate is 0 to 1.",
+        )
+    return _Cache(spec)
+
+
+class _Cache:
+    """A cache that learns with the first request what an id stands for, and keeps the models of each rules apart."""
+
+    def __init__(self, spec: CacheSpec) -> None:
+        self._spec = spec
+        self._unit = 0
+        self._models: dict[tuple[str, str], Replica] = {}
+
+    def serve(self, request: Request) -> Served:
+        """See `CacheModel`.
+
+        Raises:
+            UsageError: its ids stand for another number of tokens than those of earlier requests.
+        """
+        self._unit = self._unit or request.unit
+        if request.unit != self._unit:
+            raise UsageError(
+                f"{request.record.place}: ids stand for {request.unit} tokens, those before for {self._unit}.",
+                hint="Simulate the two logs one by one.",
+            )
+        rules = self._spec.rules or rules_of_request(request)
+        key = rules.provider, rules.family
+        if (model := self._models.get(key)) is None:
+            model = self._models[key] = self._model(rules)
+        return model.serve(request)
+
+    def _model(self, rules: CacheRules) -> Replica:
+        spec = self._spec
+        if spec.rules is None and not rules.self_hosted:  # what is set here is not a provider's to obey
+            spec = replace(spec, capacity=None, policy="lru", tiers=())
+        replicas = [_MODELS[rules.stores](spec, rules, self._unit) for _ in range(spec.replicas)]
+        return replicas[0] if len(replicas) == 1 else Fleet(replicas, self._spec.routing)

@@ -1,0 +1,98 @@
+"""What all simulated caches share: scopes, moments, rounding, luck, and the limit of what they remember."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Protocol
+
+from prefold.analysis.caches.base import Served
+from prefold.analysis.request import Request
+from prefold.core.keys import Scope
+from prefold.providers.rules import CacheRules, Moment
+
+UNLIMITED = 1 << 25
+"""Units (4 bytes each) that a cache remembers at most, so that memory does not grow with the log."""
+
+
+class Replica(Protocol):
+    """A cache that a router can choose: it can also say what it would serve."""
+
+    def peek(self, request: Request) -> int:
+        """Tokens that `serve` would read from the cache now. Changes nothing but that time passes."""
+
+    def serve(self, request: Request) -> Served:
+        """See `prefold.analysis.caches.base.CacheModel`."""
+
+
+def at(request: Request, moment: Moment) -> float:
+    """When a moment of a request is, in seconds; its arrival where the log does not say more."""
+    record = request.record
+    if moment is Moment.ANSWER:
+        return request.time + (record.duration or 0.0)
+    if moment is Moment.FIRST_TOKEN:
+        return request.time + (record.ttft or 0.0)
+    return request.time
+
+
+def units_of(capacity: int | None, unit: int) -> int:
+    """Units that a capacity in tokens holds; as many as are remembered where there is no limit."""
+    return UNLIMITED if capacity is None else min(UNLIMITED, max(1, capacity // unit))
+
+
+def scope_of(request: Request, isolate_tenants: bool) -> Scope:
+    """What keeps a request apart from others: model and salt, and its tenant where they are isolated."""
+    model, salt = request.scope
+    if salt is None and not isolate_tenants:
+        return Scope(namespace=model)
+    # A separator that no header can hold, so that no choice of names makes two scopes one.
+    tenant = request.record.tenant if isolate_tenants else ""
+    return Scope(namespace=f"{model}\0{'-' if salt is None else '+' + salt}\0{tenant}")
+
+
+class Steps:
+    """Rounds what is known of a prompt to what a cache serves.
+
+    Args:
+        rules: minimum, granularity, and whether the last token is computed anyway.
+        unit: tokens that an id stands for; both are rounded up to whole units.
+    """
+
+    def __init__(self, rules: CacheRules, unit: int) -> None:
+        self.minimum = -(-rules.minimum_tokens // unit)
+        """Units that the shortest cached prefix has."""
+        self.step = -(-rules.granularity_tokens // unit)
+        """Units between two lengths that can be cached."""
+        self._unit = unit
+        self._computes_last = rules.computes_last
+
+    def down(self, known: int) -> int:
+        """The longest cacheable length of at most `known` units."""
+        return 0 if known < self.minimum else known - (known - self.minimum) % self.step
+
+    def hit(self, known: int, request: Request) -> int:
+        """Units that are served of those known."""
+        if self._computes_last:
+            known = min(known, max(0, request.tokens - 1) // self._unit)
+        return self.down(known)
+
+
+class Luck:
+    """Draws the requests for which a cache that promises nothing has nothing.
+
+    Args:
+        rate: their share.
+        seed: the same seed draws the same requests.
+    """
+
+    def __init__(self, rate: float, seed: int) -> None:
+        self._rate = rate
+        self._seed = seed
+        self._drawn = 0
+
+    def fails(self) -> bool:
+        """Whether the next request is one of them."""
+        if not self._rate:
+            return False
+        self._drawn += 1
+        digest = blake2b(f"{self._seed}/{self._drawn}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little") < self._rate * 2**64

@@ -1,0 +1,147 @@
+"""Caches and amounts as people write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from prefold.analysis.caches.resolve import PLAIN
+from prefold.analysis.caches.spec import CacheSpec, Tier
+from prefold.core.units import parse_bytes
+from prefold.errors import UsageError
+from prefold.providers.rules import CacheRules, Control, Provider, providers, rules_for
+
+OWN = "own"
+"""The cache that each request of a log was sent to."""
+
+NO_LIMIT = "unlimited"
+
+_COUNTED = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([kmg]?)(tokens|blocks)", re.IGNORECASE | re.ASCII)
+_FORMS = "Write 10GiB, 200000tokens, 10000blocks or unlimited."
+_LONGEST_AMOUNT = 40  # characters
+_THOUSANDS = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+
+
+def named_rules(name: str, model: str = "") -> CacheRules | None:
+    """The rules that a name stands for.
+
+    Args:
+        name: a provider or engine (`anthropic`, `vllm`), a model (`claude-sonnet-4-5`, `azure/gpt-5.6`), either with
+            one of several ways of caching behind it (`gemini:resource`, `qwen:explicit`), `blocks` for a plain cache,
+            or `own` for the one that each request was sent to.
+        model: of the log; where the provider named serves it, its family is taken, else the provider's first.
+
+    Returns:
+        None for `own`.
+
+    Raises:
+        UsageError: nothing is known of that name.
+    """
+    if name == OWN:
+        return None
+    if name == PLAIN.provider:
+        return PLAIN
+    base, colon, way = name.rpartition(":")
+    control = Control(way) if colon and way in list(Control) else None
+    wanted = (base if control else name).strip()
+    provider = _provider(wanted)
+    if provider is None:
+        found = rules_for(wanted, control=control) if wanted else None
+    else:
+        found = rules_for(model, provider.name, control=control) if model else None
+        found = found or next((rules for rules in provider.families if control in (None, rules.control)), None)
+    if found is None:
+        known = ", ".join(known.name for known in providers())
+        raise UsageError(
+            f"There is no cache {name!r}.", hint=f"Name a model, or one of {OWN}, {PLAIN.provider}, {known}."
+        )
+    return found
+
+
+def parse_capacity(text: str, *, bytes_per_token: int, block_tokens: int) -> int | None:
+    """Tokens in an amount such as `10GiB`, `200000tokens`, `1Mtokens`, `10000blocks`; None for `unlimited`.
+
+    Args:
+        text: the amount.
+        bytes_per_token: that keys and values of a token take.
+        block_tokens: in a block of the cache that is meant.
+
+    Raises:
+        UsageError: it is no amount, or less than a block.
+    """
+    amount = text.strip()
+    if amount.lower() == NO_LIMIT:
+        return None
+    if len(amount) > _LONGEST_AMOUNT:
+        raise UsageError(f"{amount[:_LONGEST_AMOUNT]}... is no capacity.", hint=_FORMS)
+    if amount.isdecimal():
+        raise UsageError(f"The capacity {amount} has no unit.", hint=_FORMS)
+    if counted := _COUNTED.fullmatch(amount):
+        number, scale, kind = counted.groups()
+        tokens = int(float(number) * _THOUSANDS[scale.lower()]) * (block_tokens if kind.lower() == "blocks" else 1)
+    else:
+        try:
+            tokens = parse_bytes(amount) // bytes_per_token
+        except UsageError:
+            raise UsageError(f"{text!r} is no capacity.", hint=_FORMS) from None
+    if tokens < block_tokens:
+        raise UsageError(
+            f"The capacity {text} is {tokens} tokens, less than a block of {block_tokens}.", hint="Give more."
+        )
+    return tokens
+
+
+def parse_tier(text: str, *, bytes_per_token: int, block_tokens: int) -> Tier:
+    """A tier such as `host=10GiB`.
+
+    Raises:
+        UsageError: it has no name, or its amount is none.
+    """
+    name, equals, amount = text.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(f"{text!r} is no tier.", hint="Write its name and size, such as host=10GiB.")
+    capacity = parse_capacity(amount, bytes_per_token=bytes_per_token, block_tokens=block_tokens)
+    return Tier(name.strip(), capacity, block_tokens)
+
+
+def specs_for(
+    template: CacheSpec,
+    *,
+    unit: int,
+    capacities: Sequence[str],
+    policies: Sequence[str],
+    tiers: Sequence[str],
+    bytes_per_token: int,
+) -> list[CacheSpec]:
+    """Every combination of capacities and policies for a cache; just one for a cache whose provider chooses them.
+
+    Args:
+        template: what all have in common.
+        unit: tokens that an id of the log stands for; blocks are whole ones.
+        capacities: as `parse_capacity` reads them, of each replica; none for one without limit.
+        policies: names.
+        tiers: as `parse_tier` reads them; only given to a cache that can have some.
+        bytes_per_token: that keys and values of a token take.
+
+    Raises:
+        UsageError: as `parse_capacity` and `parse_tier`.
+    """
+    rules = template.rules
+    if rules is not None and not rules.self_hosted:
+        return [template]
+    grain = 1 if rules is None else rules.granularity_tokens
+    block = -(-grain // unit) * unit
+    amounts = [parse_capacity(text, bytes_per_token=bytes_per_token, block_tokens=block) for text in capacities]
+    below = tuple(parse_tier(text, bytes_per_token=bytes_per_token, block_tokens=block) for text in tiers)
+    has_tiers = rules is not None and bool(rules.tiers)
+    return [
+        replace(template, capacity=capacity, policy=policy, tiers=below if has_tiers else ())
+        for capacity in amounts or [None]
+        for policy in policies
+    ]
+
+
+def _provider(name: str) -> Provider | None:
+    wanted = name.lower()
+    return next((known for known in providers() if wanted == known.name or wanted in known.aliases), None)

@@ -1,0 +1,449 @@
+"""`prefold simulate`: the same traffic under several caches, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from prefold.cli.exit_codes import ExitCode
+from prefold.cli.session import console, current_cache_folder, echo_json
+
+if TYPE_CHECKING:
+    from prefold.analysis.caches.spec import CacheSpec
+    from prefold.analysis.logs.log import Log
+    from prefold.analysis.record import Record
+    from prefold.analysis.request import Request
+    from prefold.analysis.simulate import SimulatedRow, Simulation
+    from prefold.providers.prices import Prices
+
+
+def _listed(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
+    """Values given with several options, or with commas in one."""
+    return tuple(part.strip() for value in given for part in value.split(",") if part.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class _Caches:
+    """What the options say of the caches.
+
+    Attributes:
+        names: as `named_rules` reads them; none for what the log was made for.
+        capacities: as `parse_capacity` reads them.
+        policies: names.
+        tiers: as `parse_tier` reads them.
+        replicas: how many servers share the traffic.
+        routing: how they do.
+        isolates_tenants: whether tenants share nothing.
+        loss_rate: share of requests that find nothing in a cache that promises nothing.
+        seed: of what is drawn by chance.
+        bytes_per_token: that keys and values of a token take.
+    """
+
+    names: Sequence[str]
+    capacities: Sequence[str]
+    policies: Sequence[str]
+    tiers: Sequence[str]
+    replicas: int
+    routing: str
+    isolates_tenants: bool
+    loss_rate: float
+    seed: int
+    bytes_per_token: int
+
+    def specs(self, first: Request | None) -> list[CacheSpec]:
+        """The caches to simulate, for a log that begins with a request.
+
+        Raises:
+            UsageError: as `named_rules` and `specs_for`.
+        """
+        from prefold.analysis.caches.named import OWN, named_rules, specs_for
+        from prefold.analysis.caches.resolve import PLAIN
+        from prefold.analysis.caches.spec import CacheSpec
+        from prefold.analysis.record import Blocks
+        from prefold.errors import UsageError
+
+        is_trace = first is not None and isinstance(first.record.content, Blocks)
+        names = self.names or ((PLAIN.provider,) if is_trace else (OWN,))
+        specs: list[CacheSpec] = []
+        for name in names:
+            template = CacheSpec(
+                name=name,
+                rules=named_rules(name, first.record.model if first else ""),
+                replicas=self.replicas,
+                routing=self.routing,
+                isolate_tenants=self.isolates_tenants,
+                loss_rate=self.loss_rate,
+                seed=self.seed,
+            )
+            specs += specs_for(
+                template,
+                unit=first.unit if first else 1,
+                capacities=self.capacities,
+                policies=self.policies,
+                tiers=self.tiers,
+                bytes_per_token=self.bytes_per_token,
+            )
+        if self.tiers and not any(spec.tiers for spec in specs):
+            raise UsageError(
+                f"None of {', '.join(names)} can have tiers.", hint="vllm, sglang, tensorrt-llm and lmcache can."
+            )
+        return specs
+
+
+@click.command()
+@click.argument("sources", metavar="[LOG|-]...", nargs=-1)
+@click.option(
+    "--cache",
+    "caches",
+    metavar="NAME",
+    multiple=True,
+    callback=_listed,
+    help="A provider, engine or model whose cache is simulated; can be given several times.  "
+    "[default: own, and blocks for traces of blocks]",
+)
+@click.option(
+    "--capacity",
+    "capacities",
+    metavar="SIZE",
+    multiple=True,
+    callback=_listed,
+    help="Capacities of each replica of an own cache, such as 1GiB,10GiB or 200000tokens or 10000blocks.  "
+    "[default: unlimited]",
+)
+@click.option(
+    "--policy", "policies", metavar="NAME", multiple=True, callback=_listed, help="Who is evicted.  [default: lru]"
+)
+@click.option("--tier", "tiers", metavar="NAME=SIZE", multiple=True, help="A slower store below, such as host=10GiB.")
+@click.option("--replicas", type=click.IntRange(min=1), default=1, show_default=True, help="Servers of each cache.")
+@click.option(
+    "--routing",
+    type=click.Choice(["round_robin", "consistent_hash", "exact"]),
+    default="round_robin",
+    show_default=True,
+    help="How requests are spread over replicas.",
+)
+@click.option("--isolate", type=click.Choice(["tenant"]), help="Who shares nothing with others.")
+@click.option(
+    "--loss-rate",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Share of requests for which a cache that promises nothing has nothing.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn by chance.")
+@click.option(
+    "--kv-bytes-per-token",
+    type=click.IntRange(min=1),
+    help="What a token takes of a capacity in bytes.  [default: 131072, as of Llama 3 8B in bf16]",
+)
+@click.option("--kv-model", metavar="MODEL", help="The same, from a model as in `prefold size`.")
+@click.option("--price", metavar="PRICE", help="Per million tokens, such as miss=2,hit=0.04.  [default: the model's]")
+@click.option("--prices", "price_file", type=click.Path(), metavar="FILE", help="TOML file of own prices.")
+@click.option("--currency", metavar="CODE", default="USD", show_default=True, help="Of all costs.")
+@click.option("--rate", type=float, help="What 1 USD is worth in the currency.")
+@click.option(
+    "--synthetic", metavar="WORKLOAD", help="Instead of LOG: prefix=4000,suffix=200,requests=10000, or rag:good."
+)
+@click.option("--interleave", type=click.IntRange(min=1), metavar="N", help="Run N sessions of LOG side by side.")
+@click.option(
+    "--what-if",
+    "alternatives",
+    metavar="NAME",
+    multiple=True,
+    help="Also the log as it would have been, such as reordered or history_truncated:10.",
+)
+@click.option(
+    "--curve",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Also least recently used at every capacity, and the optimum: at those given, or at powers of two.",
+)
+@click.option("--format", "log_format", metavar="NAME", help="Format of the log.  [default: recognised by content]")
+@click.option(
+    "--tokenizer", metavar="NAME|PATH", help="What counts tokens.  [default: the model's own, or an estimate]"
+)
+@click.option("--lenient", is_flag=True, help="Count lines that cannot be read, and leave them out.")
+@click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print JSON.")
+def simulate(
+    *,
+    sources: tuple[str, ...],
+    caches: tuple[str, ...],
+    capacities: tuple[str, ...],
+    policies: tuple[str, ...],
+    tiers: tuple[str, ...],
+    replicas: int,
+    routing: str,
+    isolate: str | None,
+    loss_rate: float,
+    seed: int,
+    kv_bytes_per_token: int | None,
+    kv_model: str | None,
+    price: str | None,
+    price_file: str | None,
+    currency: str,
+    rate: float | None,
+    synthetic: str | None,
+    interleave: int | None,
+    alternatives: tuple[str, ...],
+    curve: bool,
+    log_format: str | None,
+    tokenizer: str | None,
+    lenient: bool,
+    as_json: bool,
+) -> None:
+    """Send the requests of LOG to simulated caches.
+
+    LOG is a file, a folder, or - for standard input; several are read as one log, in order of time. A row says what a
+    cache hit, recomputed, wrote and would have cost. Capacities and policies are for caches on one's own machines; a
+    provider's has lifetimes instead. Ctrl-C prints what was done so far.
+    """
+    from prefold.analysis.whatif.alternatives import what_if
+    from prefold.cli.pricing import load_prices
+
+    chosen = _Caches(
+        names=caches,
+        capacities=capacities,
+        policies=policies or ("lru",),
+        tiers=tiers,
+        replicas=replicas,
+        routing=routing,
+        isolates_tenants=isolate == "tenant",
+        loss_rate=loss_rate,
+        seed=seed,
+        bytes_per_token=_bytes_per_token(kv_bytes_per_token, kv_model),
+    )
+    prices = load_prices(price, price_file, currency, rate)
+    runs: list[_Run] = []
+    with _opened(sources, synthetic, log_format, lenient=lenient) as (logged, log):
+        records = logged if interleave is None else _Interleaved(logged, interleave)
+        variants = [("", records), *((name, what_if(name, records)) for name in alternatives)]
+        for name, variant in variants:
+            runs.append(_Run(name, chosen, prices, tokenizer, wants_curve=curve and not name))
+            runs[-1].read(variant, log)
+            if not runs[-1].is_complete:
+                break
+    if as_json:
+        echo_json(_report(runs, prices, log))
+    else:
+        _print(runs, prices, log)
+    if not runs[-1].is_complete:
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Interleaved:
+    """A log whose sessions run side by side, which can be iterated again."""
+
+    records: Iterable[Record]
+    concurrent: int
+
+    def __iter__(self) -> Iterator[Record]:
+        from prefold.analysis.interleave import interleave
+
+        return interleave(self.records, self.concurrent)
+
+
+class _Run:
+    """A log on its way through the caches.
+
+    Args:
+        what_if: how it differs from what was sent; empty if it does not.
+        chosen: the caches.
+        prices: what tokens cost; None if that is not known.
+        tokenizer: what counts them.
+        wants_curve: whether bounds are asked for.
+    """
+
+    def __init__(
+        self, what_if: str, chosen: _Caches, prices: Prices | None, tokenizer: str | None, *, wants_curve: bool
+    ) -> None:
+        from prefold.analysis.bounds import Bounds
+        from prefold.analysis.encode import Encoder
+
+        self.what_if = what_if
+        self.is_complete = True
+        self.encoder = Encoder(tokenizer=tokenizer)
+        self._chosen = chosen
+        self._prices = prices
+        self._bounds = Bounds() if wants_curve else None
+        self._simulation: Simulation | None = None
+
+    @property
+    def rows(self) -> list[SimulatedRow]:
+        """What each cache did."""
+        return self._simulating(None).rows()
+
+    def read(self, records: Iterable[Record], log: Log | None) -> None:
+        """Send all requests to the caches; Ctrl-C ends it."""
+        from prefold.errors import InvalidRequest
+
+        try:
+            for record in records:
+                try:
+                    request = self.encoder.encode(record)
+                except InvalidRequest as error:
+                    if log is None:
+                        raise
+                    log.refuse(record.place, error.message)
+                    continue
+                self._simulating(request).add(request)
+                if self._bounds is not None:
+                    self._bounds.add(request)
+        except KeyboardInterrupt:
+            self.is_complete = False
+
+    def _simulating(self, first: Request | None) -> Simulation:
+        """The caches; which they are depends on the first request."""
+        from prefold.analysis.simulate import Simulation
+
+        if self._simulation is None:
+            self._simulation = Simulation(self._chosen.specs(first), self._prices)
+        return self._simulation
+
+    def curve(self) -> dict[str, Any] | None:
+        """Hit rates of least recently used and of the optimum, by capacity; None where they are not asked for."""
+        if (bounds := self._bounds) is None:
+            return None
+        lru = bounds.lru()
+        tokens = sorted({row.capacity_tokens for row in self.rows if row.capacity_tokens is not None})
+        if not tokens:
+            last = lru.corners[-1] * lru.unit if lru.corners else 0
+            tokens = [lru.unit << power for power in range(64) if lru.unit << power <= last]
+        total = bounds.input_tokens or 1
+        points = [
+            {
+                "tokens": capacity,
+                "lru": round(lru.hit_rate(capacity), 6),
+                "optimum": round(bounds.optimum(capacity) / total, 6),
+            }
+            for capacity in tokens
+        ]
+        return {"points": points, "infinite": round(lru.hit_rate(None), 6)}
+
+
+def _report(runs: Sequence[_Run], prices: Prices | None, log: Log | None) -> dict[str, Any]:
+    """The answer as `--json` prints it."""
+    sent = runs[0]
+    report: dict[str, Any] = {
+        "schema_version": 1,
+        "complete": runs[-1].is_complete,
+        "skipped": log.notes.skipped if log else 0,
+        "problems": dict(log.notes.problems) if log else {},
+        "tokens": {"counters": dict(sent.encoder.counters), "exact": sent.encoder.is_exact},
+        "prices": prices.source if prices else None,
+        "rows": [{"what_if": run.what_if or None, **row.as_json()} for run in runs for row in run.rows],
+    }
+    curve = sent.curve()
+    return report if curve is None else {**report, "curve": curve}
+
+
+def _print(runs: Sequence[_Run], prices: Prices | None, log: Log | None) -> None:
+    """Print tables, and what is to be known of them to standard error."""
+    from prefold.cli.log_progress import tell_notes
+
+    rows = [(run.what_if, row) for run in runs for row in run.rows]
+    _print_rows(rows)
+    if (curve := runs[0].curve()) is not None:
+        _print_curve(curve)
+    talk = console(stderr=True)
+    if not runs[-1].is_complete:
+        talk.print("Stopped: these are the numbers of the log so far.")
+    if not runs[0].encoder.is_exact:
+        talk.print("Token counts are an estimate.")
+    if log is not None:
+        tell_notes(log.notes)
+    if prices is None:
+        talk.print("No prices: give --price, or install them with pip install 'prefold[analysis]'.", markup=False)
+    elif unpriced := max(row.unpriced_requests for _, row in rows):
+        talk.print(f"{unpriced:,} requests have no known price.")
+
+
+def _print_rows(rows: Sequence[tuple[str, SimulatedRow]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    _, sent = rows[0]
+    currency = next((row.currency for _, row in rows if row.currency), "")
+    columns: dict[str, Callable[[SimulatedRow], str]] = {
+        "cache": lambda row: row.cache,
+        "policy": lambda row: row.policy or "-",
+        "capacity": lambda row: "-" if row.capacity_tokens is None else f"{row.capacity_tokens:,}",
+        "hits": lambda row: f"{row.hit_rate:.2%}",
+        "recomputed": lambda row: f"{row.recomputed_tokens:,}",
+    }
+    if any(row.written_tokens for _, row in rows):
+        columns["written"] = lambda row: f"{row.written_tokens:,}"
+    if currency:
+        columns[f"cost, {currency}"] = lambda row: "-" if row.cost is None else f"{row.cost:,.2f}"
+    if sent.replicas > 1:
+        columns["imbalance"] = lambda row: f"{row.load_imbalance:.2f}"
+    table = Table(
+        title=f"{sent.requests:,} requests, {sent.input_tokens:,} input tokens", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    has_alternatives = any(what_if for what_if, _ in rows)
+    if has_alternatives:
+        table.add_column("what if", overflow="fold")
+    for header in columns:
+        is_name = header in ("cache", "policy")
+        table.add_column(header, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold")
+    for what_if, row in rows:
+        cells = [*([what_if or "as sent"] if has_alternatives else []), *(cell(row) for cell in columns.values())]
+        table.add_row(*(Text(cell) for cell in cells))
+    console().print(table)
+
+
+def _print_curve(curve: dict[str, Any]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title="Bounds of any cache", box=SIMPLE_HEAD)
+    for header in ("tokens", "lru", "optimum"):
+        table.add_column(header, justify="right")
+    for point in curve["points"]:
+        table.add_row(f"{point['tokens']:,}", f"{point['lru']:.2%}", f"{point['optimum']:.2%}")
+    table.add_row("unlimited", f"{curve['infinite']:.2%}", f"{curve['infinite']:.2%}")
+    console().print(table)
+
+
+def _bytes_per_token(given: int | None, model: str | None) -> int:
+    """What keys and values of a token take."""
+    from prefold.cli.pricing import BYTES_PER_TOKEN
+    from prefold.errors import UsageError
+
+    if given is not None and model is not None:
+        raise UsageError("--kv-bytes-per-token and --kv-model exclude each other.", hint="Give one of them.")
+    if model is None:
+        return given or BYTES_PER_TOKEN
+    from prefold.cli.display import LoadingDisplay
+    from prefold.engine.checkpoint import resolve_config
+    from prefold.engine.size import KVShape, canonical_dtype
+
+    with LoadingDisplay(console(stderr=True)) as progress:
+        config = resolve_config(model, cache_dir=current_cache_folder(), progress=progress)
+    return KVShape.of_model(config).bytes_per_token(canonical_dtype(config.torch_dtype))
+
+
+@contextmanager
+def _opened(
+    sources: tuple[str, ...], synthetic: str | None, log_format: str | None, *, lenient: bool
+) -> Iterator[tuple[Iterable[Record], Log | None]]:
+    """The requests to simulate, and the log that they come from, if any."""
+    from prefold.analysis.synthetic.workload import workload
+    from prefold.cli.log_progress import reading
+    from prefold.errors import UsageError
+
+    if bool(sources) == (synthetic is not None):
+        raise UsageError(
+            "There is both a LOG and --synthetic." if sources else "There is no LOG.",
+            hint="Give a log, - for standard input, or --synthetic.",
+        )
+    if synthetic is not None:
+        yield workload(synthetic), None
+        return
+    with reading(sources, lenient=lenient, log_format=log_format) as log:
+        yield log, log

@@ -1,0 +1,212 @@
+"""One pass over a log for many caches, and what it costs."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from prefold.analysis.caches.named import OWN, named_rules, parse_capacity, parse_tier, specs_for
+from prefold.analysis.caches.resolve import PLAIN
+from prefold.analysis.caches.spec import CacheSpec, Tier
+from prefold.analysis.record import Blocks, Place, Record
+from prefold.analysis.request import Marker, Request
+from prefold.analysis.simulate import SimulatedRow, Simulation, simulate
+from prefold.core.tokens import pack
+from prefold.errors import UsageError
+from prefold.providers.prices import Prices
+from prefold.providers.rules import Control, rules_for
+
+NOW = datetime(2026, 11, 30, tzinfo=UTC)
+
+
+def request(
+    tokens: list[int], time: float = 0.0, *, markers: tuple[Marker, ...] = (), unit: int = 1, **record
+) -> Request:
+    run = pack(tokens)
+    size = len(tokens) * unit
+    ends = tuple(marker.end for marker in markers)
+    place = Record(Blocks(run, unit, size), Place("log", 1), time=time, **record)
+    return Request(run, unit, size, time, place, ends=ends, markers=markers)
+
+
+def spec(name: str, **options) -> CacheSpec:
+    return CacheSpec(name, named_rules(name), **options)
+
+
+def prices(given: str = "miss=2,hit=0.04") -> Prices:
+    return Prices.load(given=given, now=NOW)
+
+
+def test_the_worked_example_goes_from_84_to_5_60():
+    shared = list(range(4000))
+    requests = (request([*shared, *range(10_000 + 200 * n, 10_200 + 200 * n)], float(n)) for n in range(100))
+    (row,) = simulate(requests, [spec("blocks")], prices())
+    assert (100, 420_000, 99 * 4000, 4000 + 100 * 200) == (
+        row.requests,
+        row.input_tokens,
+        row.hit_tokens,
+        row.recomputed_tokens,
+    )
+    assert (99 * 4000 * 0.04 + 24_000 * 2) / 1e6 == pytest.approx(row.cost)
+    assert ("USD", 0) == (row.currency, row.unpriced_requests)
+    assert 99 * 4000 / 420_000 == row.hit_rate
+
+
+def test_caches_stand_side_by_side():
+    requests = [request(list(range(3000)), float(n), markers=(Marker(3000),)) for n in range(3)]
+    specs = [spec("vllm"), spec("claude-sonnet-4-5"), spec("gpt-4o"), spec("deepseek"), spec("llama.cpp")]
+    rows = simulate(requests, specs)
+    assert [2 * 2992, 6000, 2 * 2944, 2 * 2944, 2 * 2999] == [row.hit_tokens for row in rows]
+    assert [0, 3000, 0, 0, 0] == [row.written_tokens for row in rows]
+    assert ["lru", None, None, None, "lru"] == [row.policy for row in rows]
+    assert [None] * 5 == [row.cost for row in rows]
+
+
+def test_writes_and_storage_are_billed():
+    """Input at 3 USD; the hour of a resource's million tokens at 4.50 USD."""
+    marked = [request(list(range(3000)), float(n), markers=(Marker(2000, 3600), Marker(3000))) for n in range(2)]
+    (row,) = simulate(marked, [spec("claude-sonnet-4-5")], prices("miss=3"))
+    assert 3 * (2000 * 2.0 + 1000 * 1.25 + 3000 * 0.1) / 1e6 == pytest.approx(row.cost)
+    named = [request(list(range(8000)), float(n)) for n in range(2)]
+    resource = CacheSpec("gemini", rules_for("gemini-2.5-pro", control=Control.RESOURCE))
+    (row,) = simulate(named, [resource], prices("miss=3"))
+    assert (3 * (8000 + 8000 * 0.1) + 8000 * 4.5) / 1e6 == pytest.approx(row.cost)
+
+
+def test_requests_without_a_price_are_counted():
+    pytest.importorskip("genai_prices")
+    listed = Prices.load(now=NOW)
+    requests = [request(list(range(2000)), model=model) for model in ("gpt-4o", "nobody-knows-this")]
+    (row,) = simulate(requests, [spec("vllm")], listed)
+    assert 1 == row.unpriced_requests
+    assert row.cost is not None
+    assert row.cost > 0
+    (row,) = simulate(requests[1:], [spec("vllm")], listed)
+    assert (None, "", 1) == (row.cost, row.currency, row.unpriced_requests)
+
+
+def test_rows_can_be_asked_for_at_any_time():
+    simulation = Simulation([spec("blocks")])
+    assert [(0, 0.0, 1.0)] == [(row.requests, row.hit_rate, row.load_imbalance) for row in simulation.rows()]
+    simulation.add(request([1, 2, 3]))
+    simulation.add(request([1, 2, 3]))
+    assert [(2, 0.5)] == [(row.requests, row.hit_rate) for row in simulation.rows()]
+
+
+def test_a_row_as_json():
+    (row,) = simulate([request([1, 2], unit=512)], [spec("vllm", capacity=5120, replicas=2, routing="exact")])
+    expected = {
+        "cache": "vllm",
+        "policy": "lru",
+        "capacity_blocks": 10,
+        "capacity_tokens": 5120,
+        "replicas": 2,
+        "routing": "exact",
+        "requests": 1,
+        "input_tokens": 1024,
+        "hit_tokens": 0,
+        "recomputed_tokens": 1024,
+        "written_tokens": 0,
+        "hit_rate": 0.0,
+        "cost": None,
+        "currency": None,
+        "unpriced_requests": 0,
+        "load_imbalance": 2.0,
+    }
+    assert expected == row.as_json()
+    assert isinstance(row, SimulatedRow)
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "family"),
+    [
+        ("anthropic", "", "Claude 5.5, 512 tokens"),
+        ("anthropic", "claude-sonnet-4-5", "Claude, 1,024 tokens"),
+        ("anthropic", "gpt-4o", "Claude 5.5, 512 tokens"),
+        ("claude-opus-4-6", "", "Claude, 4,096 tokens"),
+        ("openai", "", "GPT-4o and o1"),
+        ("gpt-5.6", "", "GPT-5.6 and GPT-6"),
+        ("azure/gpt-5.6", "", "GPT-5.6 and later on Azure"),
+        ("deepseek", "", "DeepSeek Flash"),
+        ("deepseek-v3.1", "", "DeepSeek V3 and earlier, blocks of 64 tokens"),
+        ("gemini", "", "Gemini Flash, implicit"),
+        ("gemini:resource", "", "Gemini Flash, cachedContents"),
+        ("gemini:resource", "gemini-2.5-pro", "Gemini Pro, cachedContents"),
+        ("qwen:explicit", "", "Qwen, explicit"),
+        ("kimi", "", "Kimi K3"),
+        ("trtllm", "", "TensorRT-LLM"),
+        ("lmcache", "", "LMCache"),
+        ("us.anthropic.claude-opus-4-1-20250805-v1:0", "", "Claude on Bedrock, 1,024 tokens, five minutes"),
+        ("blocks", "", PLAIN.family),
+    ],
+)
+def test_names_of_caches(name: str, model: str, family: str):
+    rules = named_rules(name, model)
+    assert rules is not None
+    assert family == rules.family
+
+
+def test_own_is_no_cache_of_its_own():
+    assert named_rules(OWN) is None
+
+
+@pytest.mark.parametrize("name", ["nonsense", "", ":resource", "vllm:resource", "llama-3"])
+def test_names_that_nobody_knows(name: str):
+    with pytest.raises(UsageError, match="There is no cache"):
+        named_rules(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("200000tokens", 200_000),
+        ("1.5Mtokens", 1_500_000),
+        ("10000blocks", 160_000),
+        ("10kblocks", 160_000),
+        ("1GiB", 8192),
+        ("16 MB", 122),
+        ("unlimited", None),
+    ],
+)
+def test_capacities(text: str, tokens: int | None):
+    assert tokens == parse_capacity(text, bytes_per_token=131_072, block_tokens=16)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "12",
+        "-5blocks",
+        "many",
+        "15tokens",
+        "1KB",
+        "1e5tokens",
+        "0blocks",
+        "9" * 5000,
+        "9" * 5000 + "GiB",
+        "9" * 400 + "tokens",
+    ],
+)
+def test_what_is_no_capacity(text: str):
+    with pytest.raises(UsageError, match=r"capacity"):
+        parse_capacity(text, bytes_per_token=131_072, block_tokens=16)
+
+
+def test_tiers():
+    assert Tier("host", 8192, 16) == parse_tier("host=1GiB", bytes_per_token=131_072, block_tokens=16)
+    for text in ("host", "=1GiB"):
+        with pytest.raises(UsageError, match="no tier"):
+            parse_tier(text, bytes_per_token=1, block_tokens=16)
+
+
+def test_every_combination_for_own_machines_and_one_row_for_a_provider():
+    options = {"unit": 1, "capacities": ["1000tokens", "unlimited"], "policies": ["lru", "lfu"], "bytes_per_token": 1}
+    engine = specs_for(spec("vllm"), tiers=["host=1000tokens"], **options)
+    assert [(1000, "lru"), (1000, "lfu"), (None, "lru"), (None, "lfu")] == [(s.capacity, s.policy) for s in engine]
+    assert all((Tier("host", 1000, 16),) == s.tiers for s in engine)
+    hosted = spec("anthropic")
+    assert [hosted] == specs_for(hosted, tiers=[], **options)
+    (only,) = specs_for(
+        spec("blocks"), unit=512, capacities=["10blocks"], policies=["lru"], tiers=[], bytes_per_token=1
+    )
+    assert 5120 == only.capacity
