@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from prefold.errors import MissingExtra, ModelError, UsageError
 from prefold.prompts.sequences import common_length
 from prefold.prompts.tokens import (
+    Estimate,
     ExactCounter,
     RememberingCounter,
     TokenCounter,
@@ -349,3 +350,20 @@ def test_a_text_is_counted_once() -> None:
     assert [1, 3] == [counter.count(text) for text in ("a", "abc")]  # it was full, and began anew
     assert ["abc", "ab", "a", "abc"] == asked
     assert ("letters", True, [97]) == (counter.name, counter.is_exact, counter.encode("a"))
+
+
+@given(st.text(max_size=60), st.text(max_size=20), st.sampled_from(["claude-3", "claude-opus-4-8", "llama"]))
+def test_pseudo_tokens_are_as_many_as_estimated_and_begin_alike(start: str, end: str, model: str) -> None:
+    estimate = counter_for(model)
+    assert isinstance(estimate, Estimate)
+    first, second = estimate.pseudo_tokens(start), estimate.pseudo_tokens(start + end)
+    assert abs(estimate.count(start) - len(first)) <= 1
+    assert first[:-1] == second[: max(0, len(first) - 1)]
+    assert all(0 <= number < 2**32 for number in second)
+    assert estimate.weight(start) < 0.5 or first
+
+
+def test_pseudo_tokens_stay_the_same() -> None:
+    estimate = counter_for("claude-3")
+    assert isinstance(estimate, Estimate)
+    assert [1664924370, 1667055666] == estimate.pseudo_tokens("cancel order")

@@ -7,15 +7,17 @@ own behind the marked block (Bedrock Converse).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from prefold.prompts.dialects import unmarked
 from prefold.prompts.edits import text_block
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Dialect, Prompt, Section, Segment
 from prefold.providers.rules import CacheRules, Control
+
+_Default = TypeVar("_Default")
 
 
 class Form(StrEnum):
@@ -55,10 +57,39 @@ def label_of(ttl: int) -> str:
     return _LABELS.get(ttl, f"{ttl}s")
 
 
-def lifetime_of(marker: Any, default: int) -> int:
+def lifetime_of(marker: Any, default: _Default) -> int | _Default:
     """Seconds that a marker asks for; `default` where it does not say, or says it in an unknown way."""
     label = marker.get("ttl") if isinstance(marker, Mapping) else None
     return next((ttl for ttl, known in _LABELS.items() if known == label), default)
+
+
+def entries_asked(
+    markers: Iterable[tuple[int, Any]],
+    segments: int,
+    parameters: Mapping[str, Any],
+    default: _Default,
+    *,
+    is_implicit: bool,
+) -> Iterator[tuple[int, int | _Default]]:
+    """Cache entries that a request asks for: by the segment that each ends with, and the seconds that it is to live.
+
+    Args:
+        markers: those on its segments, by position, ascending.
+        segments: how many it has.
+        parameters: fields at the top of its body: `cache_control` and `prompt_cache_options` are read.
+        default: stands for a lifetime that nothing names.
+        is_implicit: whether the cache ends an entry with the request unless `prompt_cache_options` say otherwise.
+    """
+    automatic = parameters.get("cache_control")
+    options: Any = parameters.get("prompt_cache_options")
+    options = options if isinstance(options, dict) else {}
+    last = segments - 1
+    has_last = False
+    for index, marker in markers:
+        yield index, lifetime_of(marker, lifetime_of(options, default))
+        has_last = index == last
+    if segments and not has_last and (automatic or (is_implicit and options.get("mode") != "explicit")):
+        yield last, lifetime_of(automatic or options, default)
 
 
 def can_carry(segment: Segment, form: Form, dialect: Dialect, rules: CacheRules) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from prefold.prompts.breakpoints.markers import lifetime_of
+from prefold.prompts.breakpoints.markers import entries_asked
 from prefold.prompts.causes import NONE
 from prefold.prompts.divergence.differences import Difference
 from prefold.prompts.prompt import Dialect, Prompt, Section, Segment
@@ -210,14 +209,7 @@ def _is_found(entry: int, asked: Sequence[int], rules: CacheRules) -> bool:
 
 def _markers(prompt: Prompt, rules: CacheRules) -> Iterator[tuple[int, float]]:
     """Markers of a request by the segment they end, with the seconds that their entries live."""
+    marked = [(index, segment.marker) for index, segment in enumerate(prompt.segments) if segment.marker is not None]
     default = rules.ttls[0] if rules.ttls else 0
-    last = len(prompt.segments) - 1
-    automatic = prompt.parameters.get("cache_control")
-    options: Any = prompt.parameters.get("prompt_cache_options")
-    options = options if isinstance(options, dict) else {}
-    is_implicit = rules.control is Control.BREAKPOINT and options.get("mode") != "explicit"
-    for index, segment in enumerate(prompt.segments):
-        if segment.marker is not None:
-            yield index, lifetime_of(segment.marker, lifetime_of(options, default))
-        elif index == last and (automatic or is_implicit):
-            yield index, lifetime_of(automatic or options, default)
+    is_implicit = rules.control is Control.BREAKPOINT
+    return entries_asked(marked, len(prompt.segments), prompt.parameters, default, is_implicit=is_implicit)

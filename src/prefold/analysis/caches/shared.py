@@ -1,0 +1,142 @@
+"""Several caches without a limit that keep every prefix: one tree for all of them.
+
+They hold the same and differ in how they round and how long they wait, so each is a few numbers beside the tree. What
+is served equals what a `PrefixCache` of its own would serve; a test says so.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from prefold.analysis.caches.base import Loss, Reason, Served
+from prefold.analysis.caches.common import UNLIMITED, Luck, Steps, at, scope_of
+from prefold.analysis.caches.spec import CacheSpec
+from prefold.analysis.request import Request
+from prefold.core.keys import Scope
+from prefold.core.radix import Leaves, RadixTree
+from prefold.core.tokens import WIDTH
+from prefold.providers.rules import CacheRules, Moment, Storage
+
+
+def can_share(spec: CacheSpec) -> bool:
+    """Whether a cache keeps every prefix without a limit, so that it can share its tree with others like it."""
+    rules = spec.rules
+    return (
+        rules is not None
+        and rules.stores is Storage.PREFIXES
+        and spec.capacity is None
+        and not spec.tiers
+        and spec.replicas == 1
+        and rules.ttl_from is rules.readable_from is Moment.REQUEST
+        and rules.ttl_renewed
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One of the caches: how it rounds, how long it waits, and its luck."""
+
+    steps: Steps
+    ttl: float
+    luck: Luck
+
+
+class SharedPrefixes:
+    """Caches without a limit.
+
+    Args:
+        specs: those for which `can_share` holds, all with the same isolation, and which all keep answers or none.
+        unit: tokens that an id stands for in all requests to come.
+    """
+
+    def __init__(self, specs: Sequence[CacheSpec], unit: int) -> None:
+        self._unit = unit
+        self._isolates_tenants = specs[0].isolate_tenants
+        rules = [spec.rules for spec in specs if spec.rules is not None]
+        self._keeps_output = rules[0].keeps_output
+        self._members = [_member(spec, own, unit) for spec, own in zip(specs, rules, strict=True)]
+        self._is_timed = any(member.ttl < inf for member in self._members)
+        self._leaves: Leaves[float] = Leaves()
+        # The value of a node is the time of the latest request that used it.
+        self._tree: RadixTree[float] = RadixTree(-inf, lambda time, _length: (time, time), self._leaves)
+        self._forgot = False
+        self._clock = 0
+        self._running: list[tuple[float, int, bytes, Scope]] = []
+
+    def serve(self, request: Request) -> list[Served]:
+        """What each cache does for a request, in the order of the specifications."""
+        if not request.run:
+            return [Served(0)] * len(self._members)
+        while self._running and self._running[0][0] <= request.time:
+            _, _, run, scope = heapq.heappop(self._running)
+            self._insert(run, scope, request.time)
+        scope = scope_of(request, self._isolates_tenants)
+        self._clock += 1
+        inserted = self._tree.insert(request.run, scope, lambda *_: request.time, self._clock)
+        path = []  # where nodes end, and when they were last used, tails first
+        node = inserted.node
+        while node.parent is not None:
+            if self._is_timed:
+                if node.start < inserted.existed:
+                    path.append((node.start, node.value))
+                node.value = request.time
+            node.used = self._clock
+            node = node.parent
+        served = [self._served(member, request, inserted.existed, path) for member in self._members]
+        self._forget()
+        self._keep_answer(request, scope)
+        return served
+
+    def _served(
+        self, member: _Member, request: Request, matched: int, path: Sequence[tuple[int, float]]
+    ) -> Served:
+        live = matched
+        oldest = request.time - member.ttl
+        for start, used in path:
+            if used >= oldest:
+                break
+            live = start
+        hit = member.steps.hit(live, request)
+        lost = []
+        if hit < live:
+            rounding = Reason.BELOW_MINIMUM if live < member.steps.minimum else Reason.BLOCK_TAIL
+            lost.append(Loss(rounding, self._tokens(request, live)))
+        if matched > live:
+            lost.append(Loss(Reason.EXPIRED, self._tokens(request, matched)))
+        if hit and member.luck.fails():
+            lost.insert(0, Loss(Reason.NOT_KEPT, self._tokens(request, hit)))
+            hit = 0
+        otherwise = Reason.EVICTED if self._forgot else Reason.UNEXPLAINED
+        return Served(self._tokens(request, hit), lost=tuple(lost), otherwise=otherwise)
+
+    def _tokens(self, request: Request, units: int) -> int:
+        return min(units * self._unit, request.tokens)
+
+    def _keep_answer(self, request: Request, scope: Scope) -> None:
+        if not self._keeps_output or not request.output:
+            return
+        # The last token of an answer was never fed back, so it has no keys and values.
+        run = request.run + (request.output[:-WIDTH] if self._unit == 1 else request.output)
+        if request.record.duration is None:
+            self._insert(run, scope, request.time)
+        else:
+            heapq.heappush(self._running, (at(request, Moment.ANSWER), self._clock, run, scope))
+
+    def _insert(self, run: bytes, scope: Scope, time: float) -> None:
+        self._clock += 1
+        end = self._tree.insert(run, scope, lambda *_: time, self._clock).node
+        self._tree.touch(end, self._clock)
+        self._forget()
+
+    def _forget(self) -> None:
+        while self._tree.size > UNLIMITED and (oldest := self._leaves.oldest()) is not None:
+            self._tree.truncate(oldest, max(0, oldest.length - (self._tree.size - UNLIMITED)))
+            self._forgot = True
+
+
+def _member(spec: CacheSpec, rules: CacheRules, unit: int) -> _Member:
+    luck = Luck(spec.loss_rate if rules.best_effort else 0.0, spec.seed)
+    return _Member(Steps(rules, unit), rules.ttls[0] if rules.ttls else inf, luck)

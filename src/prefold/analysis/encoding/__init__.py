@@ -1,0 +1,1 @@
+"""From the text of a request to the ids that caches compare."""
