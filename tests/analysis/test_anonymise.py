@@ -52,7 +52,7 @@ def read(trace: bytes) -> list[Request]:
     for record in Prefold().read(Source("trace.jsonl", io.BytesIO(trace))):
         assert isinstance(record, Record)
         assert isinstance(record.content, TracedPrompt)
-        requests.append(record.content.completed(encoder.encode(record)))
+        requests.append(encoder.encode(record))
     return requests
 
 

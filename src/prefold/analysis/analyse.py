@@ -13,26 +13,26 @@ from typing import Any
 
 from prefold.analysis.advice import advise
 from prefold.analysis.attribution import Attribution, Row
+from prefold.analysis.bill import Bill
 from prefold.analysis.bounds import Bounds
-from prefold.analysis.caches.base import Reason, Served
+from prefold.analysis.caches.base import Reason
 from prefold.analysis.caches.build import build
 from prefold.analysis.caches.resolve import rules_of_request
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.coarse import coarsened
-from prefold.analysis.encode import Encoder
+from prefold.analysis.encode import BLOCK_IDS, Encoder
 from prefold.analysis.logs.checks import Notes
 from prefold.analysis.record import Body, Record
 from prefold.analysis.report.flame import FlameTree
 from prefold.analysis.request import Request
 from prefold.analysis.routes import Routes, Saving
-from prefold.analysis.simulate import SimulatedRow, Simulation, input_cost
+from prefold.analysis.simulate import SimulatedRow, Simulation
 from prefold.analysis.situation import Situation, guess_situation
 from prefold.analysis.timeline import Timeline
 from prefold.prompts.logged import Logged
 from prefold.prompts.ordering.proposal import propose
 from prefold.prompts.ordering.variation import analyse as analyse_variation
 from prefold.providers.prices import Prices
-from prefold.providers.usage import Usage
 
 AVOIDABLE = frozenset(
     {
@@ -86,7 +86,7 @@ class Analysis:
         self._encoder = encoder
         self._cache = build(options.cache)
         self._attribution = Attribution()
-        self._bill = _Bill(options.cache, prices)
+        self._bill = Bill(options.cache, prices)
         self._compared = Simulation(options.compared, prices)
         self._bounds = Bounds()
         self._timeline = Timeline()
@@ -143,7 +143,7 @@ class Analysis:
         rows = self._attribution.rows()
         total = self._attribution.input_tokens
         hit = sum(row.tokens for row in rows if row.reason is Reason.HIT)
-        avoidable = sum(row.tokens for row in rows if row.reason in AVOIDABLE)
+        avoidable = sum(row.tokens for row in rows if self._is_avoidable(row))
         bill = self._bill
         analysis: dict[str, Any] = {
             "schema_version": 1,
@@ -182,6 +182,11 @@ class Analysis:
         }
         analysis["advice"] = advise(self._situation(), analysis)
         return analysis
+
+    def _is_avoidable(self, row: Row) -> bool:
+        """Whether it need not have been computed. Content that comes behind another beginning for no cause does."""
+        is_trace = BLOCK_IDS in self._encoder.counters
+        return row.reason in AVOIDABLE and (bool(row.cause) or is_trace or row.reason is not Reason.CHANGED_PREFIX)
 
     def _log(self, sources: Sequence[str], notes: Notes) -> dict[str, Any]:
         first, last = self._times or (None, None)
@@ -302,76 +307,6 @@ class Analysis:
         )
 
 
-class _Bill:
-    """What the input costs, as it was served, and what a token costs on average.
-
-    Args:
-        spec: the cache that was asked.
-        prices: what tokens cost; None if that is not known.
-    """
-
-    def __init__(self, spec: CacheSpec, prices: Prices | None) -> None:
-        self._spec = spec
-        self._prices = prices
-        self._now = self._without = self._reads = 0.0
-        self._requests = self._unpriced = self._tokens = 0
-
-    def add(self, request: Request, served: Served) -> None:
-        """Count a request. Where its usage was reported, that is what was paid for."""
-        if self._prices is None:
-            return
-        self._requests += 1
-        rules = self._spec.rules or rules_of_request(request)
-        price = self._prices.price_of(request.record.model, request.record.provider, rules=rules)
-        if price is None:
-            self._unpriced += 1
-            return
-        price = price.at(request.tokens)
-        usage = request.record.usage
-        if usage is not None and usage.is_reported:
-            self._now += price.cost_of(usage).input
-            tokens = usage.input
-        else:
-            self._now += input_cost(request.tokens, served, price)
-            tokens = request.tokens
-        self._tokens += tokens
-        self._without += price.cost_of(Usage(uncached=tokens)).uncached
-        self._reads += price.cost_of(Usage(read=tokens)).read
-
-    @property
-    def _is_priced(self) -> bool:
-        return self._tokens > 0
-
-    def of_avoidable(self, tokens: int) -> float | None:
-        """What computing tokens costs more than reading them from the cache would; None where nothing has a price."""
-        return tokens * (self._without - self._reads) / self._tokens if self._is_priced else None
-
-    def of_uncached(self, tokens: int) -> float | None:
-        """What computing tokens costs; None where nothing has a price."""
-        return tokens * self._without / self._tokens if self._is_priced else None
-
-    def of_row(self, row: Row) -> float | None:
-        """What the tokens of a row cost, at the log's average prices; None where nothing has a price."""
-        if not self._is_priced:
-            return None
-        return row.tokens * (self._reads if row.reason is Reason.HIT else self._without) / self._tokens
-
-    def as_json(self, avoidable: int) -> dict[str, Any] | None:
-        """Cost now, cost if nothing avoidable were computed, and cost without any cache."""
-        saved = self.of_avoidable(avoidable)
-        if self._prices is None or saved is None:
-            return None
-        return {
-            "currency": self._prices.currency,
-            "now": self._now,
-            "possible": max(0.0, self._now - saved),
-            "without_cache": self._without,
-            "prices": self._prices.source,
-            "prices_age_days": self._prices.age_days,
-            "unpriced_requests": self._unpriced,
-        }
-
-
 class _Opening:
     """The first bodies of a log, from which a better order is learned."""
 
@@ -429,9 +364,9 @@ def _cache_row(row: SimulatedRow) -> dict[str, Any]:
     return dict(row.as_json())
 
 
-def _saving(name: str, saving: Saving, bill: _Bill, text: str, *, is_priced: bool = True) -> dict[str, Any]:
+def _saving(name: str, saving: Saving, bill: Bill, text: str, *, is_priced: bool = True) -> dict[str, Any]:
     """A route that spares input, of which some is read from the cache anyway."""
-    computed = bill.of_uncached(saving.input_tokens)
+    computed = bill.of_computed(saving.input_tokens)
     saved = None
     if computed is not None and is_priced:
         saved = computed - (bill.of_avoidable(saving.hit_tokens) or 0.0)

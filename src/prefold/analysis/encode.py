@@ -14,6 +14,7 @@ from prefold.analysis.encoding.bodies import BodyReader
 from prefold.analysis.encoding.parts import Texts
 from prefold.analysis.record import Blocks, Body, Record
 from prefold.analysis.request import Marker, Request
+from prefold.analysis.traced import TracedPrompt
 from prefold.core.tokens import count
 from prefold.prompts.breakpoints.markers import entries_asked
 from prefold.prompts.prompt import Dialect
@@ -73,7 +74,7 @@ class Encoder:
         self.counters[BLOCK_IDS] += 1
         answer = record.answer
         same_kind = isinstance(answer, Blocks) and answer.block_tokens == blocks.block_tokens
-        return Request(
+        request = Request(
             run=blocks.run,
             unit=blocks.block_tokens,
             tokens=blocks.tokens,
@@ -83,6 +84,7 @@ class Encoder:
             output=answer.run if isinstance(answer, Blocks) and same_kind else b"",
             output_tokens=_output_tokens(record, answer.tokens if isinstance(answer, Blocks) else 0),
         )
+        return blocks.completed(request) if isinstance(blocks, TracedPrompt) else request
 
     def _of_body(self, record: Record, body: Body, time: float) -> Request:
         texts = self._texts(record.model)

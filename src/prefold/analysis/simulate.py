@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from prefold.analysis.caches.base import CacheModel, Served
 from prefold.analysis.caches.build import build
-from prefold.analysis.caches.resolve import rules_of_request
+from prefold.analysis.caches.shared import SharedPrefixes, can_share, sharing_key
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.request import Request
-from prefold.providers.prices import HOUR, Price, Prices
-from prefold.providers.usage import Usage
-
-_TOKENS_PER_PRICE = 1_000_000
+from prefold.analysis.tally import Meter, PriceOf, Tally
+from prefold.providers.prices import Prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,87 +119,97 @@ class Simulation:
     """
 
     def __init__(self, specs: Sequence[CacheSpec], prices: Prices | None = None) -> None:
-        self._runs = [_Run(spec, prices) for spec in specs]
+        self._specs = specs
+        self._currency = "" if prices is None else prices.currency
+        self._meters = [Meter(PriceOf(prices, spec.rules)) for spec in specs]
+        # Caches without a limit that keep the same prefixes share a tree; the others have one each.
+        self._groups: list[tuple[_Group, list[Meter]]] = []
+        alike: dict[tuple[bool, bool], list[int]] = {}
+        for index, spec in enumerate(specs):
+            cache = build(spec)
+            if can_share(spec):
+                alike.setdefault(sharing_key(spec), []).append(index)
+            else:
+                self._groups.append((_Alone(cache), [self._meters[index]]))
+        for indexes in alike.values():
+            shared = _Shared([specs[index] for index in indexes])
+            self._groups.append((shared, [self._meters[index] for index in indexes]))
 
     def add(self, request: Request) -> None:
         """Send a request to every cache; they come in order of time."""
-        for run in self._runs:
-            run.add(request)
+        for group, meters in self._groups:
+            for meter, served in zip(meters, group.serve(request), strict=True):
+                meter.add(request, served)
+
+    def tallies(self) -> list[Tally]:
+        """The sums of each cache, in the order of the specifications."""
+        return [meter.tally for meter in self._meters]
 
     def rows(self) -> list[SimulatedRow]:
         """What each cache did so far, in the order of the specifications."""
-        return [run.row() for run in self._runs]
+        return rows_of(self._specs, self.tallies(), self._currency)
 
 
-class _Run:
-    """One cache and its sums."""
-
-    def __init__(self, spec: CacheSpec, prices: Prices | None) -> None:
-        self._spec = spec
-        self._cache: CacheModel = build(spec)
-        self._prices = prices
-        self._unit = 1
-        self._requests = self._input = self._hit = self._written = self._unpriced = 0
-        self._cost = 0.0
-        self._computed = [0] * spec.replicas
-
-    def add(self, request: Request) -> None:
-        served = self._cache.serve(request)
-        self._unit = request.unit
-        self._requests += 1
-        self._input += request.tokens
-        self._hit += served.hit
-        self._written += sum(served.written.values())
-        self._computed[served.replica] += request.tokens - served.hit
-        if self._prices is not None:
-            self._bill(request, served, self._prices)
-
-    def _bill(self, request: Request, served: Served, prices: Prices) -> None:
-        rules = self._spec.rules or rules_of_request(request)
-        price = prices.price_of(request.record.model, request.record.provider, rules=rules)
-        if price is None:
-            self._unpriced += 1
-            return
-        self._cost += input_cost(request.tokens, served, price.at(request.tokens))
-
-    def row(self) -> SimulatedRow:
-        spec, rules = self._spec, self._spec.rules
-        grain = 1 if rules is None else rules.granularity_tokens
-        is_chosen = rules is None or rules.self_hosted  # of a provider's cache nobody knows capacity and policy
-        is_priced = self._prices is not None and self._unpriced < self._requests
-        mean = sum(self._computed) / len(self._computed)
-        return SimulatedRow(
-            cache=spec.name,
-            policy=spec.policy if is_chosen else None,
-            capacity_tokens=spec.capacity,
-            block_tokens=-(-grain // self._unit) * self._unit,
-            replicas=spec.replicas,
-            routing=spec.routing if spec.replicas > 1 else None,
-            requests=self._requests,
-            input_tokens=self._input,
-            hit_tokens=self._hit,
-            written_tokens=self._written,
-            cost=self._cost if is_priced else None,
-            currency=self._prices.currency if self._prices is not None and is_priced else "",
-            unpriced_requests=self._unpriced,
-            load_imbalance=max(self._computed) / mean if mean else 1.0,
-        )
-
-
-def input_cost(tokens: int, served: Served, price: Price) -> float:
-    """What the input of a request costs, storage included where its price is known.
+def rows_of(specs: Sequence[CacheSpec], tallies: Sequence[Tally], currency: str) -> list[SimulatedRow]:
+    """Rows from sums.
 
     Args:
-        tokens: of the whole input.
-        served: what the cache did.
-        price: of this model under this cache.
+        specs: the caches.
+        tallies: their sums, in the same order.
+        currency: of the cost; empty where no prices are known.
     """
-    written = sum(served.written.values())
-    usage = Usage(
-        uncached=tokens - served.hit - written,
-        read=served.hit,
-        write=written,
-        write_1h=served.written.get(HOUR, 0),
+    return [_row(spec, tally, currency) for spec, tally in zip(specs, tallies, strict=True)]
+
+
+def _row(spec: CacheSpec, tally: Tally, currency: str) -> SimulatedRow:
+    rules = spec.rules
+    grain = 1 if rules is None else rules.granularity_tokens
+    is_chosen = rules is None or rules.self_hosted  # of a provider's cache nobody knows capacity and policy
+    mean = sum(tally.computed.values()) / spec.replicas
+    cost = tally.cost if currency else None
+    return SimulatedRow(
+        cache=spec.name,
+        policy=spec.policy if is_chosen else None,
+        capacity_tokens=spec.capacity,
+        block_tokens=-(-grain // tally.unit) * tally.unit,
+        replicas=spec.replicas,
+        routing=spec.routing if spec.replicas > 1 else None,
+        requests=tally.requests,
+        input_tokens=tally.input_tokens,
+        hit_tokens=tally.hit_tokens,
+        written_tokens=tally.written_tokens,
+        cost=cost,
+        currency=currency if cost is not None else "",
+        unpriced_requests=tally.unpriced_requests if currency else 0,
+        load_imbalance=max(tally.computed.values()) / mean if mean else 1.0,
     )
-    token_hours = sum(count * ttl / HOUR for ttl, count in served.written.items())
-    return price.cost_of(usage).input + (price.storage or 0.0) * token_hours / _TOKENS_PER_PRICE
+
+
+class _Group(Protocol):
+    """Caches that a request is sent to at once."""
+
+    def serve(self, request: Request) -> Sequence[Served]:
+        """What each does for it."""
+
+
+class _Alone:
+    """A cache by itself."""
+
+    def __init__(self, cache: CacheModel) -> None:
+        self._cache = cache
+
+    def serve(self, request: Request) -> Sequence[Served]:
+        return (self._cache.serve(request),)
+
+
+class _Shared:
+    """Caches that share a tree, which learns with the first request what an id stands for."""
+
+    def __init__(self, specs: Sequence[CacheSpec]) -> None:
+        self._specs = specs
+        self._shared: SharedPrefixes | None = None
+
+    def serve(self, request: Request) -> Sequence[Served]:
+        if self._shared is None:
+            self._shared = SharedPrefixes(self._specs, request.unit)
+        return self._shared.serve(request)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from prefold.analysis.caches.base import CacheModel, Served
-from prefold.analysis.caches.common import Replica
+from prefold.analysis.caches.common import Replica, check_unit
 from prefold.analysis.caches.entries import EntryCache
 from prefold.analysis.caches.prefixes import PrefixCache
 from prefold.analysis.caches.replicas import ROUTERS, Fleet
@@ -64,11 +64,7 @@ class _Cache:
             UsageError: its ids stand for another number of tokens than those of earlier requests.
         """
         self._unit = self._unit or request.unit
-        if request.unit != self._unit:
-            raise UsageError(
-                f"{request.record.place}: ids stand for {request.unit} tokens, those before for {self._unit}.",
-                hint="Simulate the two logs one by one.",
-            )
+        check_unit(request, self._unit)
         rules = self._spec.rules or rules_of_request(request)
         key = rules.provider, rules.family
         if (model := self._models.get(key)) is None:

@@ -8,6 +8,7 @@ from typing import Protocol
 from prefold.analysis.caches.base import Served
 from prefold.analysis.request import Request
 from prefold.core.keys import Scope
+from prefold.errors import UsageError
 from prefold.providers.rules import CacheRules, Moment
 
 UNLIMITED = 1 << 25
@@ -47,6 +48,19 @@ def scope_of(request: Request, isolate_tenants: bool) -> Scope:
     # A separator that no header can hold, so that no choice of names makes two scopes one.
     tenant = request.record.tenant if isolate_tenants else ""
     return Scope(namespace=f"{model}\0{'-' if salt is None else '+' + salt}\0{tenant}")
+
+
+def check_unit(request: Request, unit: int) -> None:
+    """Refuse a request whose ids stand for something else than those of the requests before it.
+
+    Raises:
+        UsageError: naming both.
+    """
+    if request.unit != unit:
+        raise UsageError(
+            f"{request.record.place}: ids stand for {request.unit} tokens, those before for {unit}.",
+            hint="Simulate the two logs one by one.",
+        )
 
 
 class Steps:

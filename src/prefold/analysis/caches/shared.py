@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 
 from prefold.analysis.caches.base import Loss, Reason, Served
-from prefold.analysis.caches.common import UNLIMITED, Luck, Steps, at, scope_of
+from prefold.analysis.caches.common import UNLIMITED, Luck, Steps, at, check_unit, scope_of
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.request import Request
 from prefold.core.keys import Scope
@@ -35,6 +35,11 @@ def can_share(spec: CacheSpec) -> bool:
     )
 
 
+def sharing_key(spec: CacheSpec) -> tuple[bool, bool]:
+    """What caches must have in common to share a tree: who is kept apart, and whether answers are kept."""
+    return spec.isolate_tenants, spec.rules is not None and spec.rules.keeps_output
+
+
 @dataclass(frozen=True, slots=True)
 class _Member:
     """One of the caches: how it rounds, how long it waits, and its luck."""
@@ -48,7 +53,7 @@ class SharedPrefixes:
     """Caches without a limit.
 
     Args:
-        specs: those for which `can_share` holds, all with the same isolation, and which all keep answers or none.
+        specs: those for which `can_share` holds, with the same `sharing_key`.
         unit: tokens that an id stands for in all requests to come.
     """
 
@@ -67,7 +72,12 @@ class SharedPrefixes:
         self._running: list[tuple[float, int, bytes, Scope]] = []
 
     def serve(self, request: Request) -> list[Served]:
-        """What each cache does for a request, in the order of the specifications."""
+        """What each cache does for a request, in the order of the specifications.
+
+        Raises:
+            UsageError: its ids stand for another number of tokens than those of earlier requests.
+        """
+        check_unit(request, self._unit)
         if not request.run:
             return [Served(0)] * len(self._members)
         while self._running and self._running[0][0] <= request.time:
@@ -90,9 +100,7 @@ class SharedPrefixes:
         self._keep_answer(request, scope)
         return served
 
-    def _served(
-        self, member: _Member, request: Request, matched: int, path: Sequence[tuple[int, float]]
-    ) -> Served:
+    def _served(self, member: _Member, request: Request, matched: int, path: Sequence[tuple[int, float]]) -> Served:
         live = matched
         oldest = request.time - member.ttl
         for start, used in path:

@@ -1,0 +1,186 @@
+"""What a cache did for a log, in whole numbers: sums that can be added up in any order, and a cost made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from prefold.analysis.caches.base import Served
+from prefold.analysis.caches.resolve import rules_of_request
+from prefold.analysis.request import Request
+from prefold.providers.prices import HOUR, Price, Prices
+from prefold.providers.rules import CacheRules
+from prefold.providers.usage import Usage
+
+_PER_MILLION = 1_000_000
+
+
+@dataclass(slots=True)
+class Billed:
+    """Input tokens that have one price.
+
+    Attributes:
+        uncached: neither read nor written.
+        read: from the cache.
+        write: to the cache, whatever their lifetime.
+        write_1h: those of `write` that are kept for an hour.
+        token_seconds: tokens written times the seconds that they are kept.
+    """
+
+    uncached: int = 0
+    read: int = 0
+    write: int = 0
+    write_1h: int = 0
+    token_seconds: int = 0
+
+    def add(self, tokens: int, served: Served) -> None:
+        """Count a request of `tokens` input tokens."""
+        written = 0
+        for ttl, count in served.written.items():
+            written += count
+            self.token_seconds += count * ttl
+            if ttl == HOUR:
+                self.write_1h += count
+        self.uncached += tokens - served.hit - written
+        self.read += served.hit
+        self.write += written
+
+    def add_usage(self, usage: Usage) -> None:
+        """Count a request as it was reported."""
+        self.uncached += usage.uncached
+        self.read += usage.read
+        self.write += usage.write
+        self.write_1h += usage.write_1h
+
+    @property
+    def tokens(self) -> int:
+        """All of them."""
+        return self.uncached + self.read + self.write
+
+    def merge(self, other: Billed) -> None:
+        """Add another sum."""
+        self.uncached += other.uncached
+        self.read += other.read
+        self.write += other.write
+        self.write_1h += other.write_1h
+        self.token_seconds += other.token_seconds
+
+    def cost(self, price: Price) -> float:
+        """What the tokens cost, storage included where its price is known."""
+        usage = Usage(self.uncached, self.read, self.write, write_1h=self.write_1h)
+        return price.cost_of(usage).input + (price.storage or 0.0) * self.token_seconds / HOUR / _PER_MILLION
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over the requests that a cache served.
+
+    Attributes:
+        requests: how many.
+        unit: tokens that an id of theirs stands for.
+        input_tokens: sent.
+        hit_tokens: those served from the cache.
+        written_tokens: those that were billed as written.
+        unpriced_requests: requests without a price.
+        computed: input tokens that each replica computed.
+        billed: tokens by their price.
+    """
+
+    requests: int = 0
+    unit: int = 1
+    input_tokens: int = 0
+    hit_tokens: int = 0
+    written_tokens: int = 0
+    unpriced_requests: int = 0
+    computed: dict[int, int] = field(default_factory=dict)
+    billed: dict[Price, Billed] = field(default_factory=dict)
+
+    def add(self, request: Request, served: Served) -> None:
+        """Count a request, but for its cost."""
+        self.requests += 1
+        self.unit = request.unit
+        self.input_tokens += request.tokens
+        self.hit_tokens += served.hit
+        if served.written:
+            self.written_tokens += sum(served.written.values())
+        replica = served.replica
+        self.computed[replica] = self.computed.get(replica, 0) + request.tokens - served.hit
+
+    def merge(self, other: Tally) -> None:
+        """Add the sums over other requests."""
+        self.requests += other.requests
+        self.unit = max(self.unit, other.unit)
+        self.input_tokens += other.input_tokens
+        self.hit_tokens += other.hit_tokens
+        self.written_tokens += other.written_tokens
+        self.unpriced_requests += other.unpriced_requests
+        for replica, tokens in other.computed.items():
+            self.computed[replica] = self.computed.get(replica, 0) + tokens
+        for price, billed in other.billed.items():
+            self.billed.setdefault(price, Billed()).merge(billed)
+
+    @property
+    def cost(self) -> float | None:
+        """What the input cost; None where nothing has a price. The same for the same sums, in whatever order."""
+        if not self.billed:
+            return None
+        return sum(sorted(billed.cost(price) for price, billed in self.billed.items()))
+
+
+class PriceOf:
+    """Finds the price of a request under a cache; asks for each model once.
+
+    Args:
+        prices: what tokens cost; None if that is not known.
+        rules: of the cache; None for the one that each request was sent to.
+    """
+
+    def __init__(self, prices: Prices | None, rules: CacheRules | None) -> None:
+        self._prices = prices
+        self._rules = rules
+        self._found: dict[tuple[str, str, bool], Price | None] = {}
+
+    def __call__(self, request: Request) -> Price | None:
+        """Its price, for its length; None where it is not known.
+
+        Raises:
+            UsageError: as `Prices.price_of`.
+        """
+        if self._prices is None:
+            return None
+        record = request.record
+        key = record.model, record.provider, bool(request.markers)
+        try:
+            price = self._found[key]
+        except KeyError:
+            rules = self._rules or rules_of_request(request)
+            price = self._found[key] = self._prices.price_of(record.model, record.provider, rules=rules)
+        return price.at(request.tokens) if price is not None and price.longer else price
+
+
+class Meter:
+    """Counts and bills requests.
+
+    Args:
+        price_of: the price of a request.
+
+    Attributes:
+        tally: the sums so far.
+    """
+
+    def __init__(self, price_of: Callable[[Request], Price | None]) -> None:
+        self.tally = Tally()
+        self._price_of = price_of
+        self._latest: tuple[Price, Billed] | None = None
+
+    def add(self, request: Request, served: Served) -> None:
+        """Count a request."""
+        self.tally.add(request, served)
+        price = self._price_of(request)
+        if price is None:
+            self.tally.unpriced_requests += 1
+            return
+        # Most requests have the price of the one before: looking it up by its numbers takes longer than the rest.
+        if self._latest is None or self._latest[0] is not price:
+            self._latest = price, self.tally.billed.setdefault(price, Billed())
+        self._latest[1].add(request.tokens, served)
