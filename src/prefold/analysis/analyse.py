@@ -14,19 +14,17 @@ from typing import Any
 from prefold.analysis.advice import advise
 from prefold.analysis.attribution import Attribution, Row
 from prefold.analysis.bill import Bill
-from prefold.analysis.bounds import Bounds
 from prefold.analysis.caches.base import Reason
 from prefold.analysis.caches.build import build
 from prefold.analysis.caches.resolve import rules_of_request
 from prefold.analysis.caches.spec import CacheSpec
-from prefold.analysis.coarse import coarsened
+from prefold.analysis.comparison import Comparison
 from prefold.analysis.encode import BLOCK_IDS, Encoder
 from prefold.analysis.logs.checks import Notes
 from prefold.analysis.record import Body, Record
 from prefold.analysis.report.flame import FlameTree
 from prefold.analysis.request import Request
 from prefold.analysis.routes import Routes, Saving
-from prefold.analysis.simulate import SimulatedRow, Simulation
 from prefold.analysis.situation import Situation, guess_situation
 from prefold.analysis.timeline import Timeline
 from prefold.prompts.logged import Logged
@@ -58,13 +56,11 @@ class Options:
 
     Attributes:
         cache: the cache that the log is judged by; with rules None the one that each request was sent to.
-        compared: the caches that the same traffic is shown under.
         situation: the user's; None to guess it.
         bytes_per_token: that keys and values of a token take, to show capacities in bytes; None if it is not known.
     """
 
     cache: CacheSpec
-    compared: Sequence[CacheSpec] = ()
     situation: Situation | None = None
     bytes_per_token: int | None = None
 
@@ -75,20 +71,22 @@ class Analysis:
     Args:
         options: what is asked for.
         encoder: counts tokens.
+        comparison: shows the same traffic under other caches.
         prices: what tokens cost; None to leave costs out.
 
     Raises:
         UsageError: a cache that cannot be built.
     """
 
-    def __init__(self, options: Options, encoder: Encoder, prices: Prices | None = None) -> None:
+    def __init__(
+        self, options: Options, encoder: Encoder, comparison: Comparison, prices: Prices | None = None
+    ) -> None:
         self._options = options
         self._encoder = encoder
         self._cache = build(options.cache)
         self._attribution = Attribution()
         self._bill = Bill(options.cache, prices)
-        self._compared = Simulation(options.compared, prices)
-        self._bounds = Bounds()
+        self._comparison = comparison
         self._timeline = Timeline()
         self._routes = Routes()
         self._flame = FlameTree()
@@ -112,8 +110,7 @@ class Analysis:
         served = self._cache.serve(request)
         self._attribution.add(request, served)
         self._bill.add(request, served)
-        self._compared.add(request)
-        self._bounds.add(coarsened(request))
+        self._comparison.add(request)
         self._timeline.add(request, served.hit)
         self._routes.add(request, served.hit)
         self._flame.add(request, served.hit)
@@ -145,6 +142,7 @@ class Analysis:
         hit = sum(row.tokens for row in rows if row.reason is Reason.HIT)
         avoidable = sum(row.tokens for row in rows if self._is_avoidable(row))
         bill = self._bill
+        compared = self._comparison.result()
         analysis: dict[str, Any] = {
             "schema_version": 1,
             "title": ", ".join(sources),
@@ -172,9 +170,9 @@ class Analysis:
             "reported": self._reported(),
             "breaks": self._breaks(),
             "order": self._opening.as_json(),
-            "capacity": self._capacity(),
+            "capacity": compared.capacity and {"unit_bytes": self._options.bytes_per_token, **compared.capacity},
             "over_time": self._timeline.as_json() if self._times else [],
-            "caches": [_cache_row(row) for row in self._compared.rows()],
+            "caches": [row.as_json() for row in compared.rows],
             "routes": list(self._five_routes(avoidable)),
             "situation": str(self._situation()),
             "flame": self._flame.as_json(),
@@ -240,28 +238,6 @@ class Analysis:
             for found in self._attribution.breaks()[:_MOST_BREAKS]
             if found.tokens
         ]
-
-    def _capacity(self) -> dict[str, Any] | None:
-        bounds = self._bounds
-        if not bounds.input_tokens:
-            return None
-        curve = bounds.lru()
-        total = bounds.input_tokens
-        most = curve.corners[-1] * curve.unit if curve.corners else 0
-        return {
-            "unit_bytes": self._options.bytes_per_token,
-            "points": [
-                {
-                    "tokens": capacity,
-                    "lru": round(curve.hit_rate(capacity), 6),
-                    "optimum": round(bounds.optimum(capacity) / total, 6),
-                }
-                for capacity in (1 << power for power in range(12, 40))
-                if capacity <= 2 * most
-            ],
-            "infinite": round(curve.hit_rate(None), 6),
-            "block_tokens": curve.unit,
-        }
 
     def _situation(self) -> Situation:
         if self._options.situation is not None:
@@ -358,10 +334,6 @@ class _Distinct:
         if name and len(self._seen) < self._limit:
             self._seen.add(hash(name))
             self.count = len(self._seen)
-
-
-def _cache_row(row: SimulatedRow) -> dict[str, Any]:
-    return dict(row.as_json())
 
 
 def _saving(name: str, saving: Saving, bill: Bill, text: str, *, is_priced: bool = True) -> dict[str, Any]:

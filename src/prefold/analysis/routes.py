@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from dataclasses import dataclass
-from hashlib import blake2b
 
 from prefold.analysis.record import Body
 from prefold.analysis.request import Request
@@ -17,6 +16,8 @@ _REMEMBERED = 200_000
 """Requests that a later one can repeat."""
 _SINGLE_TURN = 8
 """Content blocks of a request that can be a first question; more are not looked into."""
+_SINGLE_TURN_ROLES = 3
+"""Messages of a request that can be a first question: system, developer, user."""
 _KEPT = 20
 """Content blocks at the end of a conversation that compaction leaves alone."""
 _SHORT_ANSWER = 64
@@ -66,15 +67,16 @@ class Routes:
         self.semantic = Saving()
         self.compaction = Saving()
         self.smaller_model = Saving()
-        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._seen: OrderedDict[int, None] = OrderedDict()
 
     def add(self, request: Request, hit_tokens: int) -> None:
         """Watch a request of which `hit_tokens` came from the cache."""
         output = request.output_tokens
-        if self._is_known(_digest(request, _content(request))):
+        content = request.record.content
+        if self._is_known(_digest(request, content.content if isinstance(content, Body) else content.run)):
             self.exact_repeat = self.exact_repeat.plus(request.tokens, hit_tokens, output)
             return
-        if (question := _first_question(request)) and self._is_known(_digest(request, question)):
+        if (question := _first_question(request)) and self._is_known(_digest(request, *question)):
             self.semantic = self.semantic.plus(request.tokens, hit_tokens, output)
         if len(request.ends) > _KEPT:
             old = (request.ends[-_KEPT - 1] - request.system_end) * request.unit
@@ -84,7 +86,7 @@ class Routes:
         if 0 < output <= _SHORT_ANSWER:
             self.smaller_model = self.smaller_model.plus(request.tokens, hit_tokens, output)
 
-    def _is_known(self, digest: bytes) -> bool:
+    def _is_known(self, digest: int) -> bool:
         if digest in self._seen:
             self._seen.move_to_end(digest)
             return True
@@ -94,20 +96,17 @@ class Routes:
         return False
 
 
-def _content(request: Request) -> bytes:
-    content = request.record.content
-    return content.content if isinstance(content, Body) else content.run
+def _digest(request: Request, *content: bytes) -> int:
+    """A name of what was asked and by whom; two that differ have the same one once in 2**64."""
+    return hash((request.record.model, request.salt, request.record.tenant, *content))
 
 
-def _digest(request: Request, content: bytes) -> bytes:
-    scope = repr((request.record.model, request.salt, request.record.tenant)).encode(errors="replace")
-    return blake2b(content, digest_size=16, key=blake2b(scope, digest_size=16).digest()).digest()
-
-
-def _first_question(request: Request) -> bytes | None:
-    """A prompt whose last block is its only question, with that block reduced to its words."""
+def _first_question(request: Request) -> tuple[bytes, bytes] | None:
+    """A prompt whose last block is its only question: what comes before, and the block reduced to its words."""
     content = request.record.content
     if not isinstance(content, Body) or not 0 < len(request.ends) <= _SINGLE_TURN:
+        return None
+    if content.content.count(b'"role"') > _SINGLE_TURN_ROLES:  # quicker than reading it
         return None
     try:
         segments = content.prompt.segments
@@ -118,4 +117,4 @@ def _first_question(request: Request) -> bytes | None:
         return None
     words = _NOT_WORDS.sub(" ", asked[0].text).strip().casefold()
     before = request.ends[-2] if len(request.ends) > 1 else 0
-    return b"question\0" + request.run[: before * WIDTH] + words.encode(errors="replace")
+    return request.run[: before * WIDTH], words.encode(errors="replace")

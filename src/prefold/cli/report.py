@@ -97,11 +97,13 @@ def report(
     LOG is a file, a folder, or - for standard input; several are read as one log, in order of time. Every input token
     has exactly one reason. Without -o and --json a summary is printed. Ctrl-C reports what was read so far.
     """
+    from functools import partial
     from pathlib import Path
 
     from prefold.analysis.analyse import Analysis, Options
     from prefold.analysis.caches.named import OWN, named_rules, parse_capacity
     from prefold.analysis.caches.spec import CacheSpec
+    from prefold.analysis.comparison import ComparisonAside
     from prefold.analysis.encode import Encoder
     from prefold.analysis.situation import Situation
     from prefold.cli.inputs import shown
@@ -124,13 +126,18 @@ def report(
     )
     options = Options(
         cache=spec,
-        compared=[CacheSpec(name=compared, rules=named_rules(compared)) for compared in _COMPARED],
         situation=Situation(situation) if situation else None,
         bytes_per_token=kv_bytes_per_token,
     )
     encoder = Encoder(tokenizer=tokenizer, isolate_tenants=isolate == "tenant")
-    analysis = Analysis(options, encoder, load_prices(price, prices, currency, rate))
-    with reading(sources, lenient=lenient, log_format=log_format) as log:
+    priced = partial(load_prices, price, prices, currency, rate)
+    loaded = priced()
+    compared = [CacheSpec(name=name, rules=named_rules(name)) for name in _COMPARED]
+    with (
+        reading(sources, lenient=lenient, log_format=log_format) as log,
+        ComparisonAside(compared, priced) as comparison,
+    ):
+        analysis = Analysis(options, encoder, comparison, loaded)
         is_complete = _read(analysis, log)
         result = analysis.as_json([shown(source) for source in sources], log.notes)
         tell_notes(log.notes)

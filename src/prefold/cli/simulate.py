@@ -66,7 +66,7 @@ class _Caches:
         from prefold.analysis.record import Blocks
         from prefold.errors import UsageError
 
-        is_trace = first is not None and isinstance(first.record.content, Blocks)
+        is_trace = first is not None and not first.ends and isinstance(first.record.content, Blocks)
         names = self.names or ((PLAIN.provider,) if is_trace else (OWN,))
         specs: list[CacheSpec] = []
         for name in names:

@@ -117,8 +117,10 @@ class Cache(Generic[V]):
         capacity: tokens that tree and reservations may hold together, at least 1.
         store: what to do with values; `NoValues()` to count only.
         root_value: value of the tree's root.
-        policy: who is evicted, least recently used by default.
+        policy: who is evicted, of this cache only; least recently used by default.
         grain: hits are whole multiples of this many tokens (1 for exact, 16 to behave as blocks of 16).
+        always_computed: trailing tokens of a prompt that are computed even if they are known: the last one, since it
+            must run to give logits. 0 where ids stand for blocks and every known block counts.
         pin_limit: share of the capacity that pins may hold, so that they can never fill it.
     """
 
@@ -130,22 +132,29 @@ class Cache(Generic[V]):
         *,
         policy: Policy | None = None,
         grain: int = 1,
+        always_computed: int = 1,
         pin_limit: float = 0.5,
     ) -> None:
-        if capacity < 1 or grain < 1 or not 0 <= pin_limit <= 1:
-            raise ValueError(f"capacity {capacity} and grain {grain} must be >= 1, pin_limit {pin_limit} in 0..1")
+        if capacity < 1 or grain < 1 or always_computed < 0 or not 0 <= pin_limit <= 1:
+            raise ValueError(
+                f"capacity {capacity} and grain {grain} must be >= 1, always_computed {always_computed} >= 0, "
+                f"pin_limit {pin_limit} in 0..1"
+            )
         self.capacity = capacity
         self.grain = grain
+        self.always_computed = always_computed
         self.reserved = 0
         """Tokens held outside the tree by running requests."""
         self.counters = Counters()
-        self.tree: RadixTree[V] = RadixTree(root_value, store.split)
         self._store = store
         self._policy = policy or LRU()
+        self._policy.sized(capacity)
+        self.tree: RadixTree[V] = RadixTree(root_value, store.split, self._policy.leaves)
         self._pin_limit = int(capacity * pin_limit)
         self._pins: set[Pin[V]] = set()
         self._leases: set[Lease[V]] = set()
         self._clock = 0
+        self._now = 0.0
 
     # Looking
 
@@ -181,7 +190,7 @@ class Cache(Generic[V]):
         return tokens <= self.free + self.evictable
 
     def _hit(self, matched: int, length: int) -> int:
-        return max(0, min(matched, length - 1)) // self.grain * self.grain
+        return max(0, min(matched, length - self.always_computed)) // self.grain * self.grain
 
     # Using
 
@@ -193,6 +202,7 @@ class Cache(Generic[V]):
         reserve: int = 0,
         make_value: Callable[[int, int], V],
         resumed: bool = False,
+        now: float = 0.0,
     ) -> Lease[V]:
         """Take in a prompt of at least one token and hold it.
 
@@ -203,12 +213,17 @@ class Cache(Generic[V]):
             make_value: gives the value of the new prompt tokens `start..stop`; called when the room is free, must not
                 fail.
             resumed: the request was counted when it was first admitted.
+            now: seconds on any clock, for policies that go by it; a time before the latest one counts as that one.
 
         Raises:
             CapacityError: if there is not enough room; nothing is changed but what eviction removed.
         """
         if not run:
             raise ValueError("a prompt has at least one token")
+        self._now = max(self._now, now)
+        while (leaf := self._policy.expired(self._now)) is not None:
+            self.counters.evicted += leaf.length
+            self._remove(leaf, 0)
         known = self.tree.peek(run, scope).length
         held = self._insert(run[: known * WIDTH], scope, make_value).node
         self.tree.pin(held)
@@ -219,7 +234,7 @@ class Cache(Generic[V]):
         finally:
             self.tree.unpin(held)
         self.tree.touch(end, self._tick())
-        self._policy.touched(end)
+        self._policy.used(end, self._now)
         self.reserved += reserve
         lease = Lease(run, scope, end, self._hit(known, count(run)), reserve)
         self._leases.add(lease)
@@ -246,6 +261,9 @@ class Cache(Generic[V]):
         tail: bytes = b"",
         make_value: Callable[[int, int], V] | None = None,
         keep: int | None = None,
+        now: float = 0.0,
+        output_tokens: int | None = None,
+        stop: str = "",
     ) -> None:
         """Drop a request's hold, and its reservation with it.
 
@@ -254,6 +272,9 @@ class Cache(Generic[V]):
             tail: generated tokens that have values, to be found by the next turn; at most `lease.reserved`.
             make_value: gives the value of positions `start..stop` of prompt and tail, for those that are new.
             keep: prompt tokens whose values are ready; what lies behind is removed unless others hold it. None for all.
+            now: seconds, as in `admit`.
+            output_tokens: length of the answer, for policies that go by it; that of `tail` by default.
+            stop: why the answer ended, in the words of any provider, for policies that go by it.
         """
         if count(tail) > lease.reserved:
             raise ValueError(f"{count(tail)} generated tokens exceed the {lease.reserved} reserved")
@@ -265,7 +286,8 @@ class Cache(Generic[V]):
         if tail and make_value is not None:
             end = self._insert(lease.run + tail, lease.scope, make_value).node
         self.tree.touch(end, self._tick())
-        self._policy.touched(end)
+        self._now = max(self._now, now)
+        self._policy.done(end, self._now, count(tail) if output_tokens is None else output_tokens, stop)
         self.tree.unpin(lease.node)
         if keep is not None:
             self._prune(lease.node, keep)
@@ -298,7 +320,7 @@ class Cache(Generic[V]):
     def reset(self) -> int:
         """Remove everything that no request and no pin holds; returns how many tokens that was."""
         before = self.tree.size
-        while (leaf := self.tree.leaves.oldest()) is not None:
+        while (leaf := self._policy.victim()) is not None:
             self._remove(leaf, 0)
         return before - self.tree.size
 
@@ -327,17 +349,16 @@ class Cache(Generic[V]):
                 hint="wait for running requests, unpin prefixes, or give the pool more memory",
             )
         while self.free < tokens:
-            leaf = self._policy.victim(self.tree.leaves)
+            leaf = self._policy.victim()
             if leaf is None:
                 raise AssertionError("evictable tokens without an evictable leaf")
-            gone = min(leaf.length, tokens - self.free)
+            gone = min(leaf.length, tokens - self.free, max(1, self._policy.portion(leaf)))
             self._remove(leaf, leaf.length - gone)
             self.counters.evicted += gone
 
     def _remove(self, leaf: Node[V], keep: int) -> None:
+        self._policy.removing(leaf, keep)
         self._store.free(self.tree.truncate(leaf, keep))
-        if not keep:
-            self._policy.removed(leaf)
 
     def _prune(self, node: Node[V], keep: int) -> None:
         """Remove unpinned leaves, from `node` up, as far as they lie behind position `keep`."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from prefold.core.keys import SHARED, Scope
 from prefold.core.tokens import WIDTH, common_prefix
@@ -42,9 +42,10 @@ class Node(Generic[V]):
         value: what the host keeps for the run.
         pins: how many holders keep this node and so its ancestors from being removed.
         used: logical time of the last use; never earlier than that of any descendant.
+        note: what the policy knows of the node; the tree does not look at it.
     """
 
-    __slots__ = ("children", "edge", "parent", "pins", "queued", "run", "start", "used", "value")
+    __slots__ = ("children", "edge", "note", "parent", "pins", "queued", "run", "start", "used", "value")
 
     def __init__(self, edge: Edge, run: bytes, start: int, parent: Node[V] | None, value: V, used: int) -> None:
         self.edge = edge
@@ -55,7 +56,8 @@ class Node(Generic[V]):
         self.value = value
         self.pins = 0
         self.used = used
-        self.queued = False  # owned by Leaves
+        self.note: Any = None
+        self.queued = False  # owned by the LeafQueue
 
     @property
     def length(self) -> int:
@@ -81,6 +83,19 @@ class Node(Generic[V]):
             node = node.parent
         nodes.reverse()
         return nodes
+
+
+class LeafQueue(Protocol[V]):
+    """What the tree tells of its leaves: it offers a node whenever it may have become an unpinned one."""
+
+    def offer(self, node: Node[V]) -> None:
+        """Note that `node` may have become evictable."""
+
+    def forget(self, node: Node[V]) -> None:
+        """Note that `node` has left the tree."""
+
+    def __iter__(self) -> Iterator[Node[V]]:
+        """All evictable leaves, in no particular order."""
 
 
 class Leaves(Generic[V]):
@@ -163,11 +178,14 @@ class RadixTree(Generic[V]):
     Args:
         root_value: value of the root, which covers no token.
         split_value: cuts a node's value into those of its first `n` tokens and of the rest.
+        leaves: keeps the unpinned leaves, of this tree only; in order of last use by default.
     """
 
-    def __init__(self, root_value: V, split_value: Callable[[V, int], tuple[V, V]]) -> None:
+    def __init__(
+        self, root_value: V, split_value: Callable[[V, int], tuple[V, V]], leaves: LeafQueue[V] | None = None
+    ) -> None:
         self.root: Node[V] = Node(b"", b"", 0, None, root_value, 0)
-        self.leaves: Leaves[V] = Leaves()
+        self.leaves: LeafQueue[V] = Leaves() if leaves is None else leaves
         self.size = 0
         """Tokens in the tree."""
         self.pinned = 0

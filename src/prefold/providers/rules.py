@@ -10,8 +10,8 @@ import functools
 import importlib.resources
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import date
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -179,6 +179,12 @@ class CacheRules:
     tiers: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     facts: Mapping[str, Fact] = field(hash=False, default_factory=lambda: MappingProxyType({}))
+
+    def __reduce__(self) -> tuple[Callable[[], CacheRules], tuple[()]]:
+        """Read-only views of mappings cannot be sent to another process, mappings can."""
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        plain: dict[str, Any] = {name: dict(v) if isinstance(v, Mapping) else v for name, v in values.items()}
+        return functools.partial(CacheRules, **plain), ()
 
     def write_multiplier(self, ttl: int) -> float:
         """Price of writing a token that lives `ttl` seconds, relative to an uncached one."""

@@ -12,6 +12,7 @@ from prefold.analysis.caches.entries import EntryCache
 from prefold.analysis.caches.prefixes import PrefixCache
 from prefold.analysis.caches.replicas import ROUTERS, Fleet
 from prefold.analysis.caches.resolve import rules_of_request
+from prefold.analysis.caches.shared import SharedPrefixes, can_share
 from prefold.analysis.caches.slots import SlotCache
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.caches.units import UnitCache
@@ -55,7 +56,7 @@ class _Cache:
     def __init__(self, spec: CacheSpec) -> None:
         self._spec = spec
         self._unit = 0
-        self._models: dict[tuple[str, str], Replica] = {}
+        self._models: dict[tuple[str, str, str], CacheModel] = {}
 
     def serve(self, request: Request) -> Served:
         """See `CacheModel`.
@@ -66,14 +67,28 @@ class _Cache:
         self._unit = self._unit or request.unit
         check_unit(request, self._unit)
         rules = self._spec.rules or rules_of_request(request)
-        key = rules.provider, rules.family
+        # An engine serves one model, and whoever serves several has a pool for each.
+        key = rules.provider, rules.family, request.record.model if rules.self_hosted else ""
         if (model := self._models.get(key)) is None:
             model = self._models[key] = self._model(rules)
         return model.serve(request)
 
-    def _model(self, rules: CacheRules) -> Replica:
-        spec = self._spec
-        if spec.rules is None and not rules.self_hosted:  # what is set here is not a provider's to obey
+    def _model(self, rules: CacheRules) -> CacheModel:
+        spec = replace(self._spec, rules=rules)
+        if self._spec.rules is None and not rules.self_hosted:  # what is set here is not a provider's to obey
             spec = replace(spec, capacity=None, policy="lru", tiers=())
+        if can_share(spec):
+            return _One(SharedPrefixes([spec], self._unit))
         replicas = [_MODELS[rules.stores](spec, rules, self._unit) for _ in range(spec.replicas)]
         return replicas[0] if len(replicas) == 1 else Fleet(replicas, self._spec.routing)
+
+
+class _One:
+    """A cache that shares its tree with no other."""
+
+    def __init__(self, shared: SharedPrefixes) -> None:
+        self._shared = shared
+
+    def serve(self, request: Request) -> Served:
+        """See `CacheModel`."""
+        return self._shared.serve(request)[0]

@@ -29,7 +29,7 @@ class CacheSpec:
     Attributes:
         name: what tables call it, such as `vllm` or `anthropic`.
         rules: what it caches and what that costs; None for rules by each request's model and provider.
-        capacity: in tokens, of each replica; None for no limit.
+        capacity: in tokens, of each replica, and for each model that it serves; None for no limit.
         policy: who is evicted; a name in `prefold.core.policies.POLICIES`.
         tiers: below the pool, the fastest first.
         replicas: how many servers share the traffic.

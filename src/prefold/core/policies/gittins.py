@@ -1,0 +1,274 @@
+"""prefold's own policy: keeps what is expected back soonest for its size, and never does much worse than LRU."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from prefold.core.policies.base import Policy
+from prefold.core.policies.hazards import Hazards, Life
+from prefold.core.policies.memory import Memory, place_behind
+from prefold.core.policies.shadow import LRUShadow
+from prefold.core.radix import Leaves, Node
+
+_SIBLINGS = 3
+"""More children than this make a node a shared head, which is no conversation's own."""
+_REMEMBERED = 16
+"""Tokens remembered of what was evicted, as a multiple of the capacity."""
+_ENOUGH = 64
+"""Ends of lives to have seen before the ranking is trusted."""
+_WINDOW = 64
+"""Input that the guard looks back on, as a multiple of the capacity."""
+_STAKE = 4
+"""Prompts of average length that the ranking may lose to LRU before it has won anything."""
+_LEAVE, _RETURN = 0.996, 0.998
+"""Hits relative to LRU's below which the guard takes over, and from which the ranking may try again."""
+
+
+class Note:
+    """What is known of a node.
+
+    Attributes:
+        key: name of the place where it begins.
+        life: of the request that used it last.
+        moment: of its last use, 0 while it is new.
+        time: of its last use, in seconds.
+        gap: seconds between uses, the latest ones weighing most; 0 for a node that is no shared head.
+        uses: requests that used it.
+        ends: whether the latest prompt and answer end with it, and nothing was cut off yet.
+        ghost_behind: key of the ghost of what was cut off it, 0 for none.
+        rank: that of its valid entry in the ranking, None if there is none.
+    """
+
+    __slots__ = ("ends", "gap", "ghost_behind", "key", "life", "moment", "rank", "time", "uses")
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+        self.life: Life | None = None
+        self.moment = 0
+        self.time = 0.0
+        self.gap = 0.0
+        self.uses = 0
+        self.ends = False
+        self.ghost_behind = 0
+        self.rank: float | None = None
+
+
+class _RankedLeaves(Leaves[Any]):
+    """Leaves in order of last use, and those that were offered since they were ranked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offered: list[Node[Any]] | None = None
+        """None while nothing is ranked, or so much was offered that all is to be ranked again."""
+
+    def offer(self, node: Node[Any]) -> None:
+        """See `LeafQueue`."""
+        super().offer(node)
+        if self.offered is not None and node.evictable:
+            self.offered.append(node)
+            if len(self.offered) > 1000:
+                self.offered = None
+
+
+class Gittins(Policy):
+    """Evicts the leaf with the lowest Gittins index (see `hazards`), guarded so that LRU is never much better.
+
+    A request goes on with an earlier one if it knows nearly all of it: the path in the tree, and behind it the ghosts
+    of what was evicted, say how much. All nodes of a path share the latest request's life, so that work is done for
+    nodes and requests, not for tokens. The heads that many conversations share are ranked by the pace of their uses
+    instead, and what the continuation of a conversation left behind goes first.
+
+    The guard counts what LRU would have hit, beside what was hit. Where the ranking falls behind, leaves go in order of
+    last use until it has been made good; so the hits stay within one percent of LRU's. It starts as LRU, and stays so
+    for a host that tells no time.
+    """
+
+    leaves: _RankedLeaves
+
+    def __init__(self) -> None:
+        self.leaves = _RankedLeaves()
+        self._hazards = Hazards()
+        self._now = 0.0
+        self._ranks = False  # whether the ranking is followed
+        self._ranking: list[tuple[float, int, int, Node[Any]]] = []
+        self._changes = 0  # of the ranking since it was made
+        self._serial = 0  # breaks ties before nodes are compared
+        self._went_on = 2.0  # conversations that went on
+        self._overhung = 1.0  # those of which the last token was not part of what went on
+        self._hits = 0.0
+        self._input = 0.0  # discounted, like the hits
+        self._all_input = 0
+
+    def sized(self, capacity: int) -> None:
+        """See `Policy`."""
+        self._capacity = capacity
+        self._memory = Memory(_REMEMBERED * capacity)
+        self._shadow = LRUShadow(capacity)
+
+    # Hearing
+
+    def added(self, node: Node[Any], origin: Node[Any] | None) -> None:
+        """See `Policy`."""
+        if origin is None:
+            parent: Note | None = None if node.parent is None else node.parent.note
+            node.note = Note(place_behind(parent.key if parent else 0, node.edge))
+            if parent:
+                parent.ghost_behind = 0
+            return
+        rest: Note = origin.note
+        note = node.note = Note(rest.key)
+        note.life, note.moment, note.time, note.gap, note.uses = rest.life, rest.moment, rest.time, rest.gap, rest.uses
+        rest.key = place_behind(rest.key, origin.edge)
+
+    def used(self, node: Node[Any], now: float) -> None:
+        """See `Policy`."""
+        self._now = now
+        shadow = self._shadow
+        moment = shadow.begin()
+        path = node.path()
+        known = new = None
+        hit = 0
+        for one in path:
+            note: Note = one.note
+            if not note.uses:
+                new = one
+                break
+            known = one
+            length = one.length
+            hit += length
+            shadow.leave(note.moment, length)
+        before = known.note.life if known is not None and len(known.children) <= _SIBLINGS else None
+        matched = hit
+        if new is not None:
+            for ghost in self._memory.recall(known.note.key if known else 0, new):
+                shadow.leave(ghost.moment, ghost.tokens)
+                matched += ghost.tokens
+                before = ghost.life
+        depth = node.stop
+        shadow.enter(depth)
+        life = self._born(before, depth, min(matched, depth), now, exact=matched == hit)
+        for one in path:
+            note = one.note
+            if note.uses and len(one.children) > _SIBLINGS:
+                gap = now - note.time
+                note.gap = 0.75 * note.gap + 0.25 * gap if note.gap else gap
+            note.uses += 1
+            note.moment = moment
+            note.time = now
+            note.life = life
+            note.ends = False
+            note.rank = None
+        self._hits += hit
+        self._judge(depth)
+
+    def _born(self, before: Life | None, depth: int, matched: int, now: float, *, exact: bool) -> Life:
+        """The life of a request that knows `matched` of its `depth` tokens, most of them from the life `before`."""
+        new = depth - matched
+        if before is None or before.end is not None:
+            return Life(depth, new, now)
+        overhang = before.depth - matched
+        if overhang > 1 and overhang > before.new // 2:
+            return Life(depth, new, now)
+        self._hazards.ended(before, now)
+        if exact:
+            self._went_on += 1
+            self._overhung += overhang > 0
+        return Life(depth, new, now, before.turn + 1, now - before.time)
+
+    def done(self, node: Node[Any], now: float, output_tokens: int, stop: str) -> None:
+        """See `Policy`."""
+        self._now = now
+        end = node
+        answer = []
+        while not node.note.uses and node.parent is not None:
+            answer.append(node)
+            node = node.parent
+        life: Life = node.note.life
+        for one in answer:
+            note: Note = one.note
+            note.uses, note.moment, note.time, note.life = 1, self._shadow.moment, now, life
+            self._shadow.enter(one.length)
+            life.depth += one.length
+            life.new += one.length
+        end.note.ends = not end.children
+        self._hazards.answered(life, now, output_tokens, stop)
+        if self._hazards.fit_if_due(now):
+            self.leaves.offered = None
+
+    def removing(self, node: Node[Any], keep: int) -> None:
+        """See `Policy`."""
+        note: Note = node.note
+        if not keep or not note.ends:
+            note.ghost_behind = self._memory.remember(node, keep, note.ghost_behind)
+        else:
+            note.ends = False
+            if self.leaves.offered is not None:
+                self.leaves.offered.append(node)
+
+    # Deciding
+
+    def _judge(self, tokens: int) -> None:
+        """Follow the ranking or LRU, after a request of so many tokens."""
+        shadow = self._shadow
+        self._input += tokens
+        self._all_input += tokens
+        stake = _STAKE * self._all_input / shadow.moment
+        if self._input > _WINDOW * self._capacity:
+            self._input /= 2
+            self._hits /= 2
+            shadow.hits /= 2
+        if self._ranks:
+            self._ranks = self._hits + stake >= _LEAVE * shadow.hits
+        elif self._hits + stake / 2 >= _RETURN * shadow.hits and self._hazards.ends >= _ENOUGH and self._now > 0:
+            self._ranks = True
+            self.leaves.offered = None
+
+    def victim(self) -> Node[Any] | None:
+        """See `Policy`."""
+        leaves = self.leaves
+        if not self._ranks:
+            return leaves.oldest()
+        if leaves.offered is None or self._changes > 16 + len(self._ranking):
+            self._rank_all()
+        elif leaves.offered:
+            for node in leaves.offered:
+                if node.evictable:
+                    heapq.heappush(self._ranking, self._entry(node))
+            self._changes += len(leaves.offered)
+            leaves.offered.clear()
+        ranking = self._ranking
+        while ranking:
+            rank, _, _, node = ranking[0]
+            if node.note.rank == rank and node.evictable:
+                self._changes += 1
+                return node
+            heapq.heappop(ranking)
+        return leaves.oldest()
+
+    def portion(self, victim: Node[Any]) -> int:
+        """See `Policy`. The last token of a prompt goes alone: if it is a block, it is often one that was not full."""
+        return 1 if self._ranks and victim.note.ends else victim.length
+
+    def _index(self, node: Node[Any]) -> float:
+        """Expected hits for each second that a token of the node is kept from now on."""
+        note: Note = node.note
+        life = note.life
+        if life is None or life.end is not None:
+            return 0.0
+        if note.gap:
+            return 1 / max(note.gap, self._now - note.time, 1e-3)
+        index = self._hazards.index(life, self._now)
+        return index * (1 - self._overhung / self._went_on) if note.ends else index
+
+    def _entry(self, node: Node[Any]) -> tuple[float, int, int, Node[Any]]:
+        note: Note = node.note
+        note.rank = self._index(node)
+        self._serial += 1
+        return note.rank, note.moment, self._serial, node
+
+    def _rank_all(self) -> None:
+        self._ranking = [self._entry(node) for node in self.leaves]
+        heapq.heapify(self._ranking)
+        self._changes = 0
+        self.leaves.offered = []

@@ -1,0 +1,101 @@
+"""What was evicted: where it began, how long it was, and what was known of it, without the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from prefold.core.policies.hazards import Life
+from prefold.core.radix import Edge, Node
+from prefold.core.tokens import WIDTH
+
+
+def place_behind(key: int, edge: Edge) -> int:
+    """Name of the place behind the place `key` where the next token is that of `edge`: a hash, not safe to share."""
+    return hash((key, edge))
+
+
+@dataclass(slots=True, eq=False)
+class Ghost:
+    """A run that left the tree.
+
+    Attributes:
+        key: name of the place where it began.
+        tokens: its length.
+        checked: leading tokens that `check` covers.
+        check: their hash.
+        life: of the request that used it last.
+        moment: of its last use.
+    """
+
+    key: int
+    tokens: int
+    checked: int
+    check: int
+    life: Life | None
+    moment: int
+
+
+class Memory:
+    """Ghosts by where they began, the oldest first.
+
+    Args:
+        limit: tokens remembered.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._ghosts: dict[int, Ghost] = {}
+        self._tokens = 0
+
+    def remember(self, node: Node[Any], keep: int, ghost_behind: int) -> int:
+        """Take in the tokens of a leaf behind its first `keep`.
+
+        Args:
+            node: the leaf; its note has `key`, `life` and `moment`.
+            keep: tokens that stay.
+            ghost_behind: key of the ghost that was cut off this leaf before, 0 for none: it becomes part of this one.
+
+        Returns:
+            The ghost's key.
+        """
+        note = node.note
+        behind = self._forget(ghost_behind)
+        run = node.run[keep * WIDTH :]
+        key = place_behind(note.key, run[:WIDTH]) if keep else note.key
+        self._forget(key)
+        length = len(run) // WIDTH
+        tokens = length + (behind.tokens if behind else 0)
+        # Half of it: the last tokens of a prompt are often not those with which the conversation goes on.
+        checked = min(length, (tokens + 1) // 2)
+        self._ghosts[key] = Ghost(key, tokens, checked, hash(run[: checked * WIDTH]), note.life, note.moment)
+        self._tokens += tokens
+        while self._tokens > self._limit:
+            self._forget(next(iter(self._ghosts)))
+        return key
+
+    def recall(self, key: int, node: Node[Any]) -> Iterator[Ghost]:
+        """The ghosts that a new node brings back, from its beginning on; they are forgotten.
+
+        Args:
+            key: name of the place where the node's parent begins, 0 for the root.
+            node: the node.
+        """
+        position, run = 0, node.run
+        edge = node.edge
+        while (ghost := self._ghosts.get(place_behind(key, edge))) is not None:
+            if hash(run[position : position + ghost.checked * WIDTH]) != ghost.check:
+                return
+            self._forget(ghost.key)
+            yield ghost
+            position += ghost.tokens * WIDTH
+            if position >= len(run):
+                return
+            key, edge = ghost.key, run[position : position + WIDTH]
+
+    def _forget(self, key: int) -> Ghost | None:
+        ghost = self._ghosts.pop(key, None)
+        if ghost is not None:
+            self._tokens -= ghost.tokens
+        return ghost
