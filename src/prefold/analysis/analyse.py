@@ -1,6 +1,6 @@
-"""From a log to what the report shows: one pass over the records, and at the end one JSON object.
+"""From a log to what the report shows: one pass over the requests, and at the end one JSON object.
 
-Each record is encoded once; the request then goes to the cache that it was sent to, and what that served is attributed,
+Each request goes to the cache that it was sent to, and what that served is attributed,
 counted over time and drawn. Beside it the same request goes to the other caches. Everything that is kept is bounded.
 """
 
@@ -66,11 +66,11 @@ class Options:
 
 
 class Analysis:
-    """Takes records one by one, in order of time; what it says can be asked for at any time.
+    """Takes requests one by one, in order of time; what it says can be asked for at any time.
 
     Args:
         options: what is asked for.
-        encoder: counts tokens.
+        encoder: what made the requests: it knows how tokens were counted.
         comparison: shows the same traffic under other caches.
         prices: what tokens cost; None to leave costs out.
 
@@ -99,14 +99,12 @@ class Analysis:
         self._replicas = _Distinct()
         self._times: tuple[float, float] | None = None
 
-    def add(self, record: Record) -> None:
-        """Take in the next record.
+    def add(self, request: Request) -> None:
+        """Take in the next request.
 
         Raises:
-            InvalidRequest: if its body is none; nothing has been counted then.
             UsageError: if ids of this log stand for different numbers of tokens.
         """
-        request = self._encoder.encode(record)
         served = self._cache.serve(request)
         self._attribution.add(request, served)
         self._bill.add(request, served)
@@ -114,7 +112,7 @@ class Analysis:
         self._timeline.add(request, served.hit)
         self._routes.add(request, served.hit)
         self._flame.add(request, served.hit)
-        self._opening.add(record)
+        self._opening.add(request.record)
         self._note(request)
 
     def _note(self, request: Request) -> None:

@@ -7,15 +7,17 @@ can be helped: it is cut into its messages without reading them, and each distin
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 from prefold.analysis.encoding.bodies import BodyReader
 from prefold.analysis.encoding.parts import Texts
-from prefold.analysis.record import Blocks, Body, Record
+from prefold.analysis.record import Blocks, Body, Place, Record
 from prefold.analysis.request import Marker, Request
 from prefold.analysis.traced import TracedPrompt
 from prefold.core.tokens import count
+from prefold.errors import InvalidRequest
 from prefold.prompts.breakpoints.markers import entries_asked
 from prefold.prompts.prompt import Dialect
 from prefold.prompts.tokens import counter_for
@@ -142,6 +144,36 @@ class Encoder:
         if not self._isolate_tenants or not record.tenant:
             return salt
         return record.tenant if salt is None else f"{record.tenant}:{salt}"
+
+
+class Refusing(Protocol):
+    """What wants to know of records whose body turned out to be none; a log does."""
+
+    def refuse(self, place: Place, problem: str) -> None:
+        """Count the record as a bad line; raises `InvalidRequest` where none are allowed."""
+
+
+def encoded(records: Iterable[Record], encoder: Encoder, log: Refusing | None) -> Iterator[Request]:
+    """The requests of records, but for those whose body is none.
+
+    Args:
+        records: in the order of the log.
+        encoder: encodes them.
+        log: is told of bodies that are none; None to stop at the first.
+
+    Raises:
+        InvalidRequest: as `Encoder.encode` or `Refusing.refuse`.
+        UsageError, ModelError, MissingExtra: as `Encoder.encode`.
+    """
+    for record in records:
+        try:
+            request = encoder.encode(record)
+        except InvalidRequest as error:
+            if log is None:
+                raise
+            log.refuse(record.place, error.message)
+            continue
+        yield request
 
 
 def _output_tokens(record: Record, counted: int) -> int:

@@ -58,7 +58,7 @@ def anonymise(
     import secrets
 
     from prefold.analysis.anonymise import LONGEST_KEY, Anonymiser
-    from prefold.analysis.encode import Encoder
+    from prefold.analysis.encode import Encoder, encoded
     from prefold.cli.log_progress import reading
     from prefold.errors import InvalidRequest
 
@@ -67,13 +67,11 @@ def anonymise(
     encoder = Encoder(tokenizer=tokenizer)
     with reading(sources, log_format=log_format, lenient=lenient) as log, _target(output) as file:
         file.write(anonymiser.header())
-        for record in log:
+        for request in encoded(log, encoder, log):
             try:
-                line = anonymiser.line(encoder.encode(record))
-            except InvalidRequest as error:
-                log.refuse(record.place, error.message)
-                continue
-            file.write(line)
+                file.write(anonymiser.line(request))
+            except InvalidRequest as error:  # it is too long to be read back
+                log.refuse(request.record.place, error.message)
         _tell(log, is_exact=encoder.is_exact, forgot=anonymiser.forgot)
 
 

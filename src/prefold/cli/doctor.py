@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from prefold.analysis.doctor.observe import Observer, Totals
     from prefold.analysis.encode import Encoder
     from prefold.analysis.logs.log import Log
-    from prefold.analysis.request import Request
 
 _MILLISECONDS_FROM = 1e11
 """An epoch number above this counts milliseconds: as seconds it would lie in the year 5138."""
@@ -27,9 +25,7 @@ _WORTH_TELLING = 0.05
 
 @click.command()
 @click.argument("log", metavar="[LOG|-]", required=False)
-@click.option(
-    "--at", metavar="TIME", help="Split LOG at this time: 2026-11-30T12:00Z, or seconds since 1970."
-)
+@click.option("--at", metavar="TIME", help="Split LOG at this time: 2026-11-30T12:00Z, or seconds since 1970.")
 @click.option("--before", metavar="LOG", allow_from_autoenv=False, help="Instead of LOG: the log before the drop.")
 @click.option("--after", metavar="LOG", allow_from_autoenv=False, help="And the log after it.")
 @click.option(
@@ -152,19 +148,10 @@ def _seconds(moment: str) -> float:
 
 def _observed(log: Log, encoder: Encoder, observer: Observer, moment: float | None) -> list[Totals]:
     from prefold.analysis.doctor.diagnose import observe, split_at
+    from prefold.analysis.encode import encoded
 
-    requests = _requests(log, encoder)
+    requests = encoded(log, encoder, log)
     return [observe(requests, observer)] if moment is None else [*split_at(requests, moment, observer)]
-
-
-def _requests(log: Log, encoder: Encoder) -> Iterator[Request]:
-    from prefold.errors import InvalidRequest
-
-    for record in log:
-        try:
-            yield encoder.encode(record)
-        except InvalidRequest as error:
-            log.refuse(record.place, error.message)
 
 
 def _report(found: Diagnosis, encoder: Encoder, *, has_fallen: bool) -> dict[str, Any]:

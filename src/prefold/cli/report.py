@@ -12,8 +12,7 @@ from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
     from prefold.analysis.analyse import Analysis
-    from prefold.analysis.logs.log import Log
-    from prefold.analysis.record import Record
+    from prefold.analysis.request import Request
 
 _COMPARED = (
     *("openai", "gpt-5.6", "anthropic", "gemini", "deepseek", "qwen"),
@@ -104,7 +103,7 @@ def report(
     from prefold.analysis.caches.named import OWN, named_rules, parse_capacity
     from prefold.analysis.caches.spec import CacheSpec
     from prefold.analysis.comparison import ComparisonAside
-    from prefold.analysis.encode import Encoder
+    from prefold.analysis.encode import Encoder, encoded
     from prefold.analysis.situation import Situation
     from prefold.cli.inputs import shown
     from prefold.cli.log_progress import reading, tell_notes
@@ -138,7 +137,7 @@ def report(
         ComparisonAside(compared, priced) as comparison,
     ):
         analysis = Analysis(options, encoder, comparison, loaded)
-        is_complete = _read(analysis, log)
+        is_complete = _read(analysis, encoded(log, encoder, log))
         result = analysis.as_json([shown(source) for source in sources], log.notes)
         tell_notes(log.notes)
     result["complete"] = is_complete
@@ -164,17 +163,11 @@ def report(
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
-def _read(analysis: Analysis, log: Log) -> bool:
+def _read(analysis: Analysis, requests: Iterable[Request]) -> bool:
     """Take in a log; false if it was interrupted."""
-    from prefold.errors import InvalidRequest
-
-    records: Iterable[Record] = log
     try:
-        for record in records:
-            try:
-                analysis.add(record)
-            except InvalidRequest as error:
-                log.refuse(record.place, error.message)
+        for request in requests:
+            analysis.add(request)
     except KeyboardInterrupt:
         return False
     return True

@@ -101,6 +101,7 @@ class _Caches:
     "caches",
     metavar="NAME",
     multiple=True,
+    allow_from_autoenv=False,
     callback=_listed,
     help="A provider, engine or model whose cache is simulated; can be given several times.  "
     "[default: own, and blocks for traces of blocks]",
@@ -110,14 +111,28 @@ class _Caches:
     "capacities",
     metavar="SIZE",
     multiple=True,
+    allow_from_autoenv=False,
     callback=_listed,
     help="Capacities of each replica of an own cache, such as 1GiB,10GiB or 200000tokens or 10000blocks.  "
     "[default: unlimited]",
 )
 @click.option(
-    "--policy", "policies", metavar="NAME", multiple=True, callback=_listed, help="Who is evicted.  [default: lru]"
+    "--policy",
+    "policies",
+    metavar="NAME",
+    multiple=True,
+    allow_from_autoenv=False,
+    callback=_listed,
+    help="Who is evicted.  [default: lru]",
 )
-@click.option("--tier", "tiers", metavar="NAME=SIZE", multiple=True, help="A slower store below, such as host=10GiB.")
+@click.option(
+    "--tier",
+    "tiers",
+    metavar="NAME=SIZE",
+    multiple=True,
+    allow_from_autoenv=False,
+    help="A slower store below, such as host=10GiB.",
+)
 @click.option("--replicas", type=click.IntRange(min=1), default=1, show_default=True, help="Servers of each cache.")
 @click.option(
     "--routing",
@@ -142,11 +157,14 @@ class _Caches:
 )
 @click.option("--kv-model", metavar="MODEL", help="The same, from a model as in `prefold size`.")
 @click.option("--price", metavar="PRICE", help="Per million tokens, such as miss=2,hit=0.04.  [default: the model's]")
-@click.option("--prices", "price_file", type=click.Path(), metavar="FILE", help="TOML file of own prices.")
+@click.option("--prices", type=click.Path(), metavar="FILE", help="TOML file of own prices.")
 @click.option("--currency", metavar="CODE", default="USD", show_default=True, help="Of all costs.")
 @click.option("--rate", type=float, help="What 1 USD is worth in the currency.")
 @click.option(
-    "--synthetic", metavar="WORKLOAD", help="Instead of LOG: prefix=4000,suffix=200,requests=10000, or rag:good."
+    "--synthetic",
+    metavar="WORKLOAD",
+    allow_from_autoenv=False,
+    help="Instead of LOG: prefix=4000,suffix=200,requests=10000, or rag:good.",
 )
 @click.option("--interleave", type=click.IntRange(min=1), metavar="N", help="Run N sessions of LOG side by side.")
 @click.option(
@@ -154,6 +172,7 @@ class _Caches:
     "alternatives",
     metavar="NAME",
     multiple=True,
+    allow_from_autoenv=False,
     help="Also the log as it would have been, such as reordered or history_truncated:10.",
 )
 @click.option(
@@ -162,11 +181,17 @@ class _Caches:
     allow_from_autoenv=False,
     help="Also least recently used at every capacity, and the optimum: at those given, or at powers of two.",
 )
-@click.option("--format", "log_format", metavar="NAME", help="Format of the log.  [default: recognised by content]")
+@click.option("--log-format", metavar="NAME", help="Format of the log.  [default: recognised by content]")
 @click.option(
     "--tokenizer", metavar="NAME|PATH", help="What counts tokens.  [default: the model's own, or an estimate]"
 )
 @click.option("--lenient", is_flag=True, help="Count lines that cannot be read, and leave them out.")
+@click.option(
+    "--ray",
+    metavar="ADDRESS",
+    allow_from_autoenv=False,
+    help="Simulate on this Ray cluster, as `ray.init` names it, such as auto or ray://host:10001.",
+)
 @click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print JSON.")
 def simulate(
     *,
@@ -183,7 +208,7 @@ def simulate(
     kv_bytes_per_token: int | None,
     kv_model: str | None,
     price: str | None,
-    price_file: str | None,
+    prices: str | None,
     currency: str,
     rate: float | None,
     synthetic: str | None,
@@ -193,6 +218,7 @@ def simulate(
     log_format: str | None,
     tokenizer: str | None,
     lenient: bool,
+    ray: str | None,
     as_json: bool,
 ) -> None:
     """Send the requests of LOG to simulated caches.
@@ -201,9 +227,14 @@ def simulate(
     cache hit, recomputed, wrote and would have cost. Capacities and policies are for caches on one's own machines; a
     provider's has lifetimes instead. Ctrl-C prints what was done so far.
     """
+    from functools import partial
+
     from prefold.analysis.whatif.alternatives import what_if
     from prefold.cli.pricing import load_prices
+    from prefold.errors import UsageError
 
+    if ray is not None and curve:
+        raise UsageError("--ray and --curve exclude each other.", hint="Bounds need the whole log: leave out --ray.")
     chosen = _Caches(
         names=caches,
         capacities=capacities,
@@ -216,20 +247,24 @@ def simulate(
         seed=seed,
         bytes_per_token=_bytes_per_token(kv_bytes_per_token, kv_model),
     )
-    prices = load_prices(price, price_file, currency, rate)
+    priced = partial(load_prices, price, prices, currency, rate)
+    loaded = priced()
     runs: list[_Run] = []
     with _opened(sources, synthetic, log_format, lenient=lenient) as (logged, log):
         records = logged if interleave is None else _Interleaved(logged, interleave)
         variants = [("", records), *((name, what_if(name, records)) for name in alternatives)]
         for name, variant in variants:
-            runs.append(_Run(name, chosen, prices, tokenizer, wants_curve=curve and not name))
-            runs[-1].read(variant, log)
+            runs.append(_Run(name, chosen, loaded, tokenizer, wants_curve=curve and not name))
+            if ray is None:
+                runs[-1].read(variant, log)
+            else:
+                runs[-1].read_on_ray(variant, log, ray, priced)
             if not runs[-1].is_complete:
                 break
     if as_json:
-        echo_json(_report(runs, prices, log))
+        echo_json(_report(runs, loaded, log))
     else:
-        _print(runs, prices, log)
+        _print(runs, loaded, log)
     if not runs[-1].is_complete:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
@@ -271,30 +306,38 @@ class _Run:
         self._prices = prices
         self._bounds = Bounds() if wants_curve else None
         self._simulation: Simulation | None = None
+        self._rows: list[SimulatedRow] = []
 
     @property
     def rows(self) -> list[SimulatedRow]:
         """What each cache did."""
-        return self._simulating(None).rows()
+        return self._rows or self._simulating(None).rows()
 
     def read(self, records: Iterable[Record], log: Log | None) -> None:
         """Send all requests to the caches; Ctrl-C ends it."""
-        from prefold.errors import InvalidRequest
+        from prefold.analysis.encode import encoded
 
         try:
-            for record in records:
-                try:
-                    request = self.encoder.encode(record)
-                except InvalidRequest as error:
-                    if log is None:
-                        raise
-                    log.refuse(record.place, error.message)
-                    continue
+            for request in encoded(records, self.encoder, log):
                 self._simulating(request).add(request)
                 if self._bounds is not None:
                     self._bounds.add(request)
         except KeyboardInterrupt:
             self.is_complete = False
+
+    def read_on_ray(
+        self, records: Iterable[Record], log: Log | None, address: str, priced: Callable[[], Prices | None]
+    ) -> None:
+        """The same on a Ray cluster; Ctrl-C ends it without a result."""
+        from itertools import chain
+
+        from prefold.analysis.encode import encoded
+        from prefold.analysis.shards import simulate_on_ray
+
+        requests = iter(encoded(records, self.encoder, log))
+        if (first := next(requests, None)) is not None:
+            specs = self._chosen.specs(first)
+            self._rows = simulate_on_ray(chain([first], requests), specs, priced, address=address)
 
     def _simulating(self, first: Request | None) -> Simulation:
         """The caches; which they are depends on the first request."""

@@ -32,6 +32,10 @@ _MODELS: Mapping[Storage, Callable[[CacheSpec, CacheRules, int], Replica]] = Map
 )
 
 
+_MOST_MODELS = 1_000
+"""Models with a part of their own; the rest share one, so that memory does not grow with nonsense."""
+
+
 def build(spec: CacheSpec) -> CacheModel:
     """The cache that a specification describes, empty.
 
@@ -51,11 +55,16 @@ def build(spec: CacheSpec) -> CacheModel:
 
 
 class _Cache:
-    """A cache that learns with the first request what an id stands for, and keeps the models of each rules apart."""
+    """A cache that learns with the first request what an id stands for, and has a part for each language model.
+
+    An engine serves one model, and whoever serves several has a pool for each; so logs can be cut by model, and the
+    parts simulated one by one.
+    """
 
     def __init__(self, spec: CacheSpec) -> None:
         self._spec = spec
         self._unit = 0
+        self._names: set[str] = set()
         self._models: dict[tuple[str, str, str], CacheModel] = {}
 
     def serve(self, request: Request) -> Served:
@@ -67,8 +76,13 @@ class _Cache:
         self._unit = self._unit or request.unit
         check_unit(request, self._unit)
         rules = self._spec.rules or rules_of_request(request)
-        # An engine serves one model, and whoever serves several has a pool for each.
-        key = rules.provider, rules.family, request.record.model if rules.self_hosted else ""
+        name = request.record.model
+        if name not in self._names:
+            if len(self._names) < _MOST_MODELS:
+                self._names.add(name)
+            else:
+                name = ""
+        key = rules.provider, rules.family, name
         if (model := self._models.get(key)) is None:
             model = self._models[key] = self._model(rules)
         return model.serve(request)

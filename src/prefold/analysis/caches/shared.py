@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from math import inf
 
 from prefold.analysis.caches.base import Loss, Reason, Served
-from prefold.analysis.caches.common import UNLIMITED, Luck, Steps, at, check_unit, scope_of
+from prefold.analysis.caches.common import UNLIMITED, Steps, at, check_unit, scope_of
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.request import Request
 from prefold.core.keys import Scope
 from prefold.core.radix import Leaves, RadixTree
 from prefold.core.tokens import WIDTH
-from prefold.providers.rules import CacheRules, Moment, Storage
+from prefold.providers.rules import Moment, Storage
 
 
 def can_share(spec: CacheSpec) -> bool:
@@ -30,6 +30,7 @@ def can_share(spec: CacheSpec) -> bool:
         and spec.capacity is None
         and not spec.tiers
         and spec.replicas == 1
+        and not spec.loss_rate
         and rules.ttl_from is rules.readable_from is Moment.REQUEST
         and rules.ttl_renewed
     )
@@ -42,11 +43,10 @@ def sharing_key(spec: CacheSpec) -> tuple[bool, bool]:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """One of the caches: how it rounds, how long it waits, and its luck."""
+    """One of the caches: how it rounds, and how many seconds it keeps what nobody asks for."""
 
     steps: Steps
     ttl: float
-    luck: Luck
 
 
 class SharedPrefixes:
@@ -62,7 +62,7 @@ class SharedPrefixes:
         self._isolates_tenants = specs[0].isolate_tenants
         rules = [spec.rules for spec in specs if spec.rules is not None]
         self._keeps_output = rules[0].keeps_output
-        self._members = [_member(spec, own, unit) for spec, own in zip(specs, rules, strict=True)]
+        self._members = [_Member(Steps(own, unit), own.ttls[0] if own.ttls else inf) for own in rules]
         self._is_timed = any(member.ttl < inf for member in self._members)
         self._leaves: Leaves[float] = Leaves()
         # The value of a node is the time of the latest request that used it.
@@ -114,9 +114,6 @@ class SharedPrefixes:
             lost.append(Loss(rounding, self._tokens(request, live)))
         if matched > live:
             lost.append(Loss(Reason.EXPIRED, self._tokens(request, matched)))
-        if hit and member.luck.fails():
-            lost.insert(0, Loss(Reason.NOT_KEPT, self._tokens(request, hit)))
-            hit = 0
         otherwise = Reason.EVICTED if self._forgot else Reason.UNEXPLAINED
         return Served(self._tokens(request, hit), lost=tuple(lost), otherwise=otherwise)
 
@@ -143,8 +140,3 @@ class SharedPrefixes:
         while self._tree.size > UNLIMITED and (oldest := self._leaves.oldest()) is not None:
             self._tree.truncate(oldest, max(0, oldest.length - (self._tree.size - UNLIMITED)))
             self._forgot = True
-
-
-def _member(spec: CacheSpec, rules: CacheRules, unit: int) -> _Member:
-    luck = Luck(spec.loss_rate if rules.best_effort else 0.0, spec.seed)
-    return _Member(Steps(rules, unit), rules.ttls[0] if rules.ttls else inf, luck)
