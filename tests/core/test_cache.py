@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prefold.core.cache import Cache, Counters, Lease, NoValues
 from prefold.core.keys import SHARED, Scope
 from prefold.core.policies import LRU
-from prefold.core.radix import Leaves, Node
+from prefold.core.radix import Node
 from prefold.core.tokens import pack
 from prefold.errors import CapacityError
 
@@ -350,7 +350,7 @@ def test_the_teaching_rates_of_block_hash_caches(
 
 def test_a_policy_that_answers_wrongly_harms_nothing() -> None:
     class Confused(LRU):
-        def victim(self, leaves: Leaves[Any]) -> Node[Any] | None:
+        def victim(self) -> Node[Any] | None:
             return pinned.node
 
     cache = TextCache(8, policy=Confused(), pin_limit=1)

@@ -1,4 +1,6 @@
-"""Cache and oracle side by side: whatever happens, in whatever order, they do and hold the same."""
+"""Whatever happens, in whatever order: cache and oracle do and hold the same; under every policy the cache is sound."""
+
+from contextlib import suppress
 
 import pytest
 from hypothesis import settings
@@ -8,6 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from prefold.core.cache import Cache, Lease, Pin
 from prefold.core.keys import Scope
 from prefold.core.naive import Holder, NaiveCache
+from prefold.core.policies import POLICIES
 from prefold.core.tokens import WIDTH, count, pack
 from prefold.errors import CapacityError
 
@@ -119,3 +122,70 @@ class CacheAndOracle(RuleBasedStateMachine):
 
 TestCacheAndOracle = CacheAndOracle.TestCase
 TestCacheAndOracle.settings = settings(max_examples=4 * settings().max_examples)
+
+
+class CacheUnderAnyPolicy(RuleBasedStateMachine):
+    """What holds whoever is evicted: room, books, and that nobody loses what is held."""
+
+    leases = Bundle("leases")
+    pins = Bundle("pins")
+
+    @initialize(capacity=st.integers(1, 18), policy=st.sampled_from(sorted(POLICIES)))
+    def start(self, capacity: int, policy: str) -> None:
+        self.now = 0.0
+        self.slots = Slots(capacity)
+        self.cache = Cache(capacity, self.slots, [], policy=POLICIES[policy](), pin_limit=1.0)
+
+    @rule(seconds=st.sampled_from([0.1, 7.0, 400.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(target=leases, run=RUNS, scope=SCOPES, reserve=st.integers(0, 3))
+    def admit(self, run: bytes, scope: Scope, reserve: int) -> object:
+        fits, known_hit = self.cache.can_admit(run, scope, reserve), self.cache.peek(run, scope)
+        make_value = self.slots.maker(run, scope)
+        if not fits:
+            before = self.cache.counters.requests
+            # What expired is gone by then, so that it may fit after all.
+            with suppress(CapacityError):
+                lease = self.cache.admit(run, scope, reserve=reserve, make_value=make_value, now=self.now)
+                self.cache.release(lease, now=self.now)
+                return multiple()
+            assert before == self.cache.counters.requests
+            return multiple()
+        lease = self.cache.admit(run, scope, reserve=reserve, make_value=make_value, now=self.now)
+        assert lease.hit <= known_hit
+        return lease
+
+    @rule(lease=consumes(leases), generated=RUNS, stop=st.sampled_from(["", "tool_use", "end_turn"]))
+    def finish(self, lease: Lease[list[int]], generated: bytes, stop: str) -> None:
+        tail = generated[: lease.reserved * WIDTH]
+        make_value = self.slots.maker(lease.run + tail, lease.scope)
+        self.cache.release(lease, tail=tail, make_value=make_value, now=self.now, stop=stop)
+
+    @rule(lease=consumes(leases), keep=st.integers(0, 7))
+    def abandon(self, lease: Lease[list[int]], keep: int) -> None:
+        self.cache.release(lease, keep=keep, now=self.now)
+
+    @rule(target=pins, run=RUNS, scope=SCOPES)
+    def pin(self, run: bytes, scope: Scope) -> object:
+        return self.cache.pin(run, scope)
+
+    @rule(pin=consumes(pins))
+    def unpin(self, pin: Pin[list[int]]) -> None:
+        self.cache.unpin(pin)
+
+    @rule()
+    def reset(self) -> None:
+        evictable = self.cache.evictable
+        assert evictable == self.cache.reset()
+        assert 0 == self.cache.evictable
+
+    @invariant()
+    def sound(self) -> None:
+        self.cache.check()
+        self.slots.check(self.cache.tree)
+
+
+TestCacheUnderAnyPolicy = CacheUnderAnyPolicy.TestCase
+TestCacheUnderAnyPolicy.settings = settings(max_examples=4 * settings().max_examples)

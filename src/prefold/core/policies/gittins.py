@@ -6,6 +6,7 @@ import heapq
 from typing import Any
 
 from prefold.core.policies.base import Policy
+from prefold.core.policies.guard import Guard
 from prefold.core.policies.hazards import Hazards, Life
 from prefold.core.policies.memory import Memory, place_behind
 from prefold.core.policies.shadow import LRUShadow
@@ -17,12 +18,6 @@ _REMEMBERED = 16
 """Tokens remembered of what was evicted, as a multiple of the capacity."""
 _ENOUGH = 64
 """Ends of lives to have seen before the ranking is trusted."""
-_WINDOW = 64
-"""Input that the guard looks back on, as a multiple of the capacity."""
-_STAKE = 4
-"""Prompts of average length that the ranking may lose to LRU before it has won anything."""
-_LEAVE, _RETURN = 0.996, 0.998
-"""Hits relative to LRU's below which the guard takes over, and from which the ranking may try again."""
 
 
 class Note:
@@ -90,21 +85,19 @@ class Gittins(Policy):
         self.leaves = _RankedLeaves()
         self._hazards = Hazards()
         self._now = 0.0
-        self._ranks = False  # whether the ranking is followed
         self._ranking: list[tuple[float, int, int, Node[Any]]] = []
         self._changes = 0  # of the ranking since it was made
         self._serial = 0  # breaks ties before nodes are compared
         self._went_on = 2.0  # conversations that went on
         self._overhung = 1.0  # those of which the last token was not part of what went on
-        self._hits = 0.0
-        self._input = 0.0  # discounted, like the hits
-        self._all_input = 0
+        self._input = 0
 
     def sized(self, capacity: int) -> None:
         """See `Policy`."""
         self._capacity = capacity
         self._memory = Memory(_REMEMBERED * capacity)
         self._shadow = LRUShadow(capacity)
+        self._guard = Guard(capacity)
 
     # Hearing
 
@@ -126,6 +119,7 @@ class Gittins(Policy):
         self._now = now
         shadow = self._shadow
         moment = shadow.begin()
+        hits_before = shadow.hits
         path = node.path()
         known = new = None
         hit = 0
@@ -159,8 +153,7 @@ class Gittins(Policy):
             note.life = life
             note.ends = False
             note.rank = None
-        self._hits += hit
-        self._judge(depth)
+        self._judge(depth, hit, shadow.hits - hits_before)
 
     def _born(self, before: Life | None, depth: int, matched: int, now: float, *, exact: bool) -> Life:
         """The life of a request that knows `matched` of its `depth` tokens, most of them from the life `before`."""
@@ -208,26 +201,18 @@ class Gittins(Policy):
 
     # Deciding
 
-    def _judge(self, tokens: int) -> None:
-        """Follow the ranking or LRU, after a request of so many tokens."""
-        shadow = self._shadow
+    def _judge(self, tokens: int, hit: int, lru_hit: int) -> None:
+        guard = self._guard
         self._input += tokens
-        self._all_input += tokens
-        stake = _STAKE * self._all_input / shadow.moment
-        if self._input > _WINDOW * self._capacity:
-            self._input /= 2
-            self._hits /= 2
-            shadow.hits /= 2
-        if self._ranks:
-            self._ranks = self._hits + stake >= _LEAVE * shadow.hits
-        elif self._hits + stake / 2 >= _RETURN * shadow.hits and self._hazards.ends >= _ENOUGH and self._now > 0:
-            self._ranks = True
+        average = self._input / self._shadow.moment
+        guard.judge(tokens, hit, lru_hit, average)
+        if not guard.follows and self._hazards.ends >= _ENOUGH and self._now > 0 and guard.may_follow(average):
             self.leaves.offered = None
 
     def victim(self) -> Node[Any] | None:
         """See `Policy`."""
         leaves = self.leaves
-        if not self._ranks:
+        if not self._guard.follows:
             return leaves.oldest()
         if leaves.offered is None or self._changes > 16 + len(self._ranking):
             self._rank_all()
@@ -248,7 +233,7 @@ class Gittins(Policy):
 
     def portion(self, victim: Node[Any]) -> int:
         """See `Policy`. The last token of a prompt goes alone: if it is a block, it is often one that was not full."""
-        return 1 if self._ranks and victim.note.ends else victim.length
+        return 1 if self._guard.follows and victim.note.ends else victim.length
 
     def _index(self, node: Node[Any]) -> float:
         """Expected hits for each second that a token of the node is kept from now on."""

@@ -25,11 +25,11 @@ _DECAY = tuple(min(1.0, 60 / max(edge, 1.0)) for edge in _EDGES)
 """Shape of a hazard of which nothing is known: beyond a minute it falls with age."""
 
 _TOOL_CALLS = frozenset({"tool_use", "tool_calls", "tool_call", "function_call"})
-_OUTPUTS = (64, 256, 1024)
+_OUTPUTS = (64, 128, 256, 512, 1024)
 """Lengths of answers that have a base of their own, in tokens."""
 _BASES = 3 * (len(_OUTPUTS) + 1)
 _TURNS, _BITS = 4, 17
-_SIZES = ((_TURNS + 1) * _BITS, 12, 21, 18)
+_SIZES = ((_TURNS + 1) * _BITS, 14, 21, 18)
 """Levels of each factor: turn with new tokens, gap before the request, tokens of the prompt, tokens of the answer."""
 
 _REMEMBERED = 4096
@@ -99,7 +99,7 @@ class Hazards:
         gap = life.gap
         a, b, c, d = life.levels = (
             _BITS * min(life.turn, _TURNS) + min(life.new.bit_length(), _BITS - 1),
-            0 if gap is None else min(int(gap / 8).bit_length() + 1, _SIZES[1] - 1),
+            0 if gap is None else min(int(gap / 2).bit_length() + 1, _SIZES[1] - 1),
             min(life.depth.bit_length(), _SIZES[2] - 1),
             min(output_tokens.bit_length(), _SIZES[3] - 1),
         )

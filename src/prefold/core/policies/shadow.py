@@ -19,8 +19,8 @@ class LRUShadow:
     def __init__(self, capacity: int) -> None:
         self.moment = 0
         """The latest one; the first is 1."""
-        self.hits = 0.0
-        """Tokens hit, discounted by the host."""
+        self.hits = 0
+        """Tokens hit."""
         self._capacity = capacity
         self._last_used: dict[int, int] = {}  # tokens by the moment of their last use
         self._size = 0

@@ -108,7 +108,9 @@ def _with_breakpoints(before: Prompt, after: Prompt, cause: str, found: Reuse, r
     default = rules.ttls[0] if rules.ttls else 0
 
     def marked(prompt: Prompt, extra: Segment | None, ttl: int | None) -> Prompt:
-        wanted = {s.path: ttl or lifetime_of(s.marker, default) for s in prompt.segments if s.marker is not None}
+        marked_already = (segment for segment in prompt.segments if segment.marker is not None)
+        lifetimes = ((each.path, lifetime_of(each.marker, default)) for each in marked_already)
+        wanted = {path: ttl or lifetime for path, lifetime in lifetimes}
         if extra is not None:
             wanted.setdefault(extra.path, ttl or default)
         kept = extra.path if extra is not None else None
