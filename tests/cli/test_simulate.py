@@ -166,18 +166,24 @@ def test_the_table(log: Path) -> None:
     result = run(log, "--cache", "vllm,anthropic", "--price", "miss=2,hit=0.2", "--replicas", "2")
     assert "6 requests, " in result.stdout
     header = next(line for line in result.stdout.splitlines() if "cache" in line)
-    assert [
-        "cache",
-        "policy",
-        "capacity",
-        "hits",
-        "recomputed",
-        "written",
-        "cost,",
-        "USD",
-        "imbalance",
-    ] == header.split()
+    assert ["cache", "hits", "recomputed", "written", "cost,", "USD", "imbalance"] == header.split()
     assert "No prices" not in result.stderr
+
+
+def test_a_table_shows_what_differs(log: Path) -> None:
+    result = run(
+        log, "--cache", "vllm", "--policy", "lru,fifo", "--capacity", "100000tokens", "--what-if", "markers_1h"
+    )
+    header = next(line for line in result.stdout.splitlines() if "cache" in line)
+    assert ["what", "if", "cache", "policy", "capacity", "hits", "recomputed"] == header.split()[:7]
+
+
+def test_a_narrow_terminal_cuts_no_number(log: Path, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    narrow = run(log, "--cache", "vllm,anthropic", "--price", "miss=2,hit=0.2").stdout
+    monkeypatch.setenv("COLUMNS", "200")
+    wide = run(log, "--cache", "vllm,anthropic", "--price", "miss=2,hit=0.2").stdout
+    assert wide.split() == narrow.split()
 
 
 def test_bad_lines_stop_or_are_counted(log: Path) -> None:

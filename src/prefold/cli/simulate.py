@@ -412,13 +412,13 @@ def _print_rows(rows: Sequence[tuple[str, SimulatedRow]]) -> None:
 
     _, sent = rows[0]
     currency = next((row.currency for _, row in rows if row.currency), "")
-    columns: dict[str, Callable[[SimulatedRow], str]] = {
-        "cache": lambda row: row.cache,
-        "policy": lambda row: row.policy or "-",
-        "capacity": lambda row: "-" if row.capacity_tokens is None else f"{row.capacity_tokens:,}",
-        "hits": lambda row: f"{row.hit_rate:.2%}",
-        "recomputed": lambda row: f"{row.recomputed_tokens:,}",
-    }
+    columns: dict[str, Callable[[SimulatedRow], str]] = {"cache": lambda row: row.cache}
+    if any(row.policy not in (None, "lru") for _, row in rows):
+        columns["policy"] = lambda row: row.policy or "-"
+    if any(row.capacity_tokens is not None for _, row in rows):
+        columns["capacity"] = lambda row: "-" if row.capacity_tokens is None else f"{row.capacity_tokens:,}"
+    columns["hits"] = lambda row: f"{row.hit_rate:.2%}"
+    columns["recomputed"] = lambda row: f"{row.recomputed_tokens:,}"
     if any(row.written_tokens for _, row in rows):
         columns["written"] = lambda row: f"{row.written_tokens:,}"
     if currency:
@@ -430,14 +430,17 @@ def _print_rows(rows: Sequence[tuple[str, SimulatedRow]]) -> None:
     )
     has_alternatives = any(what_if for what_if, _ in rows)
     if has_alternatives:
-        table.add_column("what if", overflow="fold")
+        table.add_column("what if")
     for header in columns:
         is_name = header in ("cache", "policy")
-        table.add_column(header, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold")
+        table.add_column(header, justify="left" if is_name else "right")
     for what_if, row in rows:
         cells = [*([what_if or "as sent"] if has_alternatives else []), *(cell(row) for cell in columns.values())]
         table.add_row(*(Text(cell) for cell in cells))
-    console().print(table)
+    data = console()
+    # A number that is cut short is a wrong number: rather let a narrow terminal wrap the lines.
+    data.width = max(data.width, data.measure(table, options=data.options.update(max_width=1_000)).maximum)
+    data.print(table)
 
 
 def _print_curve(curve: dict[str, Any]) -> None:
