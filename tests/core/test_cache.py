@@ -42,7 +42,9 @@ class TextCache(Cache[list[int]]):
         self.slots.check(self.tree)
 
 
-@pytest.mark.parametrize("bad", [{"capacity": 0}, {"grain": 0}, {"pin_limit": -0.1}, {"pin_limit": 1.1}])
+@pytest.mark.parametrize(
+    "bad", [{"capacity": 0}, {"grain": 0}, {"pin_limit": -0.1}, {"pin_limit": 1.1}, {"always_computed": -1}]
+)
 def test_options_out_of_range_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=str(next(iter(bad.values())))):
         Cache(**{"capacity": 8, "store": NoValues(), "root_value": None, **bad})
@@ -65,6 +67,41 @@ def test_the_last_token_always_runs() -> None:
     assert 5 == cache.start("abcdef").hit
     assert 0 == TextCache(100).start("a").hit
     assert 6 == cache.peek(run("abcdefg"))
+
+
+@pytest.mark.parametrize(("always_computed", "expected"), [(0, 4), (1, 3), (3, 1), (9, 0)])
+def test_how_much_of_a_known_prompt_runs_can_be_chosen(always_computed: int, expected: int) -> None:
+    cache = Cache(100, NoValues(), None, always_computed=always_computed)
+    cache.release(cache.admit(run("abcd"), make_value=nothing))
+    assert expected == cache.peek(run("abcd")) == cache.admit(run("abcd"), make_value=nothing).hit
+
+
+def test_policies_hear_what_the_host_knows_and_no_clock_that_runs_backwards() -> None:
+    class Listener(LRU):
+        def __init__(self) -> None:
+            super().__init__()
+            self.heard: list[tuple[Any, ...]] = []
+
+        def used(self, node: Node[Any], now: float) -> None:
+            self.heard.append(("used", node.stop, now))
+
+        def done(self, node: Node[Any], now: float, output_tokens: int, stop: str) -> None:
+            self.heard.append(("done", node.stop, now, output_tokens, stop))
+
+    listener = Listener()
+    cache = Cache(100, NoValues(), None, policy=listener)
+    lease = cache.admit(run("abc"), reserve=2, make_value=nothing, now=10)
+    cache.release(lease, tail=run("de"), make_value=nothing, now=9)
+    cache.release(cache.admit(run("abcde"), make_value=nothing, now=11), now=12.5, output_tokens=7, stop="tool_use")
+    cache.release(cache.admit(run("x"), make_value=nothing))
+    assert [
+        ("used", 3, 10),
+        ("done", 5, 10, 2, ""),
+        ("used", 5, 11),
+        ("done", 5, 12.5, 7, "tool_use"),
+        ("used", 1, 12.5),
+        ("done", 1, 12.5, 0, ""),
+    ] == listener.heard
 
 
 def test_requests_that_run_together_share() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefold.core.cache import Cache, NoValues
+from prefold.core.cache import Cache, Lease, NoValues
 from prefold.core.naive import NaiveCache
 from prefold.core.policies import FIFO, LFU, LRU, POLICIES, TTLLRU, Gittins, Pinned, Policy
 from prefold.core.tokens import pack
@@ -230,6 +230,28 @@ def test_the_default_keeps_to_the_contract_while_it_ranks() -> None:
     cache.check()
     assert set(cache.tree.nodes()) == policy.nodes
     assert cache.counters.hit > 1.2 * play(LRU(), 100, conversations(5, 1000)).counters.hit
+
+
+@pytest.mark.parametrize("side_by_side", [2, 6])
+def test_the_default_ranks_while_requests_run_side_by_side(side_by_side: int) -> None:
+    hits = []
+    for policy in (LRU(), Watched(Gittins())):
+        cache = Cache(200, NoValues(), None, policy=policy, always_computed=0)
+        running: list[tuple[Lease[None], Turn]] = []
+        for number, turn in enumerate(conversations(6, 1500)):
+            if len(running) == side_by_side:
+                # Not always the first one: some are overtaken by the next turn of their own conversation.
+                lease, of = running.pop(number % side_by_side)
+                tail = pack([10**9 + number])
+                cache.release(
+                    lease, tail=tail, make_value=nothing, now=turn.time, output_tokens=of.output_tokens, stop=of.stop
+                )
+            running.append((cache.admit(turn.run, reserve=1, make_value=nothing, now=turn.time), turn))
+            if number % 50 == 0:
+                cache.check()
+        cache.check()
+        hits.append(cache.counters.hit)
+    assert hits[1] >= hits[0]
 
 
 @given(st.integers(0, 10**6))

@@ -85,8 +85,8 @@ class Lease(Generic[V]):
         run: the prompt.
         scope: who may share it.
         node: the node that ends where the prompt ends; pinned.
-        hit: prompt tokens that need not be computed; at most the prompt less one token, since the last one must run
-            to give logits.
+        hit: prompt tokens that need not be computed; at most the prompt less what is always computed of
+            it, such as the last one, which must run to give logits.
         reserved: tokens of room held outside the tree for what will be generated.
     """
 

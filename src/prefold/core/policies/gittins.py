@@ -11,6 +11,7 @@ from prefold.core.policies.hazards import Hazards, Life
 from prefold.core.policies.memory import Memory, place_behind
 from prefold.core.policies.shadow import LRUShadow
 from prefold.core.radix import Leaves, Node
+from prefold.core.tokens import WIDTH
 
 _SIBLINGS = 3
 """More children than this make a node a shared head, which is no conversation's own."""
@@ -27,26 +28,24 @@ class Note:
         key: name of the place where it begins.
         life: of the request that used it last.
         moment: of its last use, 0 while it is new.
-        time: of its last use, in seconds.
         gap: seconds between uses, the latest ones weighing most; 0 for a node that is no shared head.
         uses: requests that used it.
         ends: whether the latest prompt and answer end with it, and nothing was cut off yet.
         ghost_behind: key of the ghost of what was cut off it, 0 for none.
-        rank: that of its valid entry in the ranking, None if there is none.
+        rank: that of its valid entry in the ranking.
     """
 
-    __slots__ = ("ends", "gap", "ghost_behind", "key", "life", "moment", "rank", "time", "uses")
+    __slots__ = ("ends", "gap", "ghost_behind", "key", "life", "moment", "rank", "uses")
 
     def __init__(self, key: int) -> None:
         self.key = key
         self.life: Life | None = None
         self.moment = 0
-        self.time = 0.0
         self.gap = 0.0
         self.uses = 0
         self.ends = False
         self.ghost_behind = 0
-        self.rank: float | None = None
+        self.rank = 0.0
 
 
 class _RankedLeaves(Leaves[Any]):
@@ -74,9 +73,9 @@ class Gittins(Policy):
     nodes and requests, not for tokens. The heads that many conversations share are ranked by the pace of their uses
     instead, and what the continuation of a conversation left behind goes first.
 
-    The guard counts what LRU would have hit, beside what was hit. Where the ranking falls behind, leaves go in order of
-    last use until it has been made good; so the hits stay within one percent of LRU's. It starts as LRU, and stays so
-    for a host that tells no time.
+    A shadow counts what LRU would have hit. Where the ranking falls behind, leaves go in order of last use instead (see
+    `guard`), so that the hits stay within about one percent of LRU's. It starts as LRU, and stays so for a host that
+    tells no time.
     """
 
     leaves: _RankedLeaves
@@ -94,7 +93,6 @@ class Gittins(Policy):
 
     def sized(self, capacity: int) -> None:
         """See `Policy`."""
-        self._capacity = capacity
         self._memory = Memory(_REMEMBERED * capacity)
         self._shadow = LRUShadow(capacity)
         self._guard = Guard(capacity)
@@ -111,7 +109,7 @@ class Gittins(Policy):
             return
         rest: Note = origin.note
         note = node.note = Note(rest.key)
-        note.life, note.moment, note.time, note.gap, note.uses = rest.life, rest.moment, rest.time, rest.gap, rest.uses
+        note.life, note.moment, note.gap, note.uses = rest.life, rest.moment, rest.gap, rest.uses
         rest.key = place_behind(rest.key, origin.edge)
 
     def used(self, node: Node[Any], now: float) -> None:
@@ -129,7 +127,7 @@ class Gittins(Policy):
                 new = one
                 break
             known = one
-            length = one.length
+            length = len(one.run) // WIDTH
             hit += length
             shadow.leave(note.moment, length)
         before = known.note.life if known is not None and len(known.children) <= _SIBLINGS else None
@@ -144,15 +142,13 @@ class Gittins(Policy):
         life = self._born(before, depth, min(matched, depth), now, exact=matched == hit)
         for one in path:
             note = one.note
-            if note.uses and len(one.children) > _SIBLINGS:
-                gap = now - note.time
+            if len(one.children) > _SIBLINGS and note.life is not None:
+                gap = now - note.life.time
                 note.gap = 0.75 * note.gap + 0.25 * gap if note.gap else gap
             note.uses += 1
             note.moment = moment
-            note.time = now
             note.life = life
             note.ends = False
-            note.rank = None
         self._judge(depth, hit, shadow.hits - hits_before)
 
     def _born(self, before: Life | None, depth: int, matched: int, now: float, *, exact: bool) -> Life:
@@ -160,6 +156,8 @@ class Gittins(Policy):
         new = depth - matched
         if before is None or before.end is not None:
             return Life(depth, new, now)
+        if not before.answered:  # the same request once more, or one beside it
+            return Life(depth, new, now, before.turn, before.gap)
         overhang = before.depth - matched
         if overhang > 1 and overhang > before.new // 2:
             return Life(depth, new, now)
@@ -178,14 +176,17 @@ class Gittins(Policy):
             answer.append(node)
             node = node.parent
         life: Life = node.note.life
+        # Where another request went on from this one while it ran, the path has that one's life by now.
+        own = life.depth == node.stop and life.end is None and not life.answered
         for one in answer:
             note: Note = one.note
-            note.uses, note.moment, note.time, note.life = 1, self._shadow.moment, now, life
+            note.uses, note.moment, note.life = 1, self._shadow.moment, life
             self._shadow.enter(one.length)
-            life.depth += one.length
-            life.new += one.length
-        end.note.ends = not end.children
-        self._hazards.answered(life, now, output_tokens, stop)
+        if own:
+            life.depth = end.stop
+            life.new += end.stop - node.stop
+            end.note.ends = not end.children
+            self._hazards.answered(life, now, output_tokens, stop)
         if self._hazards.fit_if_due(now):
             self.leaves.offered = None
 
@@ -214,6 +215,7 @@ class Gittins(Policy):
         leaves = self.leaves
         if not self._guard.follows:
             return leaves.oldest()
+        # What was used after it was ranked was offered again; it gets its new rank before the old one is looked at.
         if leaves.offered is None or self._changes > 16 + len(self._ranking):
             self._rank_all()
         elif leaves.offered:
@@ -242,7 +244,7 @@ class Gittins(Policy):
         if life is None or life.end is not None:
             return 0.0
         if note.gap:
-            return 1 / max(note.gap, self._now - note.time, 1e-3)
+            return 1 / max(note.gap, self._now - life.time, 1e-3)
         index = self._hazards.index(life, self._now)
         return index * (1 - self._overhung / self._went_on) if note.ends else index
 

@@ -55,11 +55,12 @@ class Life:
         end: when its conversation went on, None while it has not.
         base: which base it has.
         levels: its level of each factor.
+        answered: whether it began.
         weight: what it counts in the fit. Long prompts matter more, but with their full length few would count at all.
         step: its multiplier, as a power of e**_STEP.
     """
 
-    __slots__ = ("base", "depth", "end", "gap", "levels", "new", "step", "time", "turn", "weight")
+    __slots__ = ("answered", "base", "depth", "end", "gap", "levels", "new", "step", "time", "turn", "weight")
 
     def __init__(self, depth: int, new: int, time: float, turn: int = 1, gap: float | None = None) -> None:
         self.depth = depth
@@ -68,6 +69,7 @@ class Life:
         self.turn = turn
         self.gap = gap
         self.end: float | None = None
+        self.answered = False
         self.base = 0
         self.levels = (0, 0, 0, 0)
         self.weight = 0.0
@@ -93,6 +95,7 @@ class Hazards:
 
     def answered(self, life: Life, now: float, output_tokens: int, stop: str) -> None:
         """A life begins."""
+        life.answered = True
         life.time = now
         why = 0 if not stop else 1 if stop in _TOOL_CALLS else 2
         life.base = (len(_OUTPUTS) + 1) * why + bisect_right(_OUTPUTS, output_tokens)
