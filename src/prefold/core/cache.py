@@ -21,7 +21,7 @@ from typing import Generic, Protocol, TypeVar
 
 from prefold.core.keys import SHARED, Scope
 from prefold.core.policies import LRU, Policy
-from prefold.core.radix import Insertion, Node, RadixTree
+from prefold.core.radix import Insertion, Match, Node, RadixTree
 from prefold.core.tokens import WIDTH, count
 from prefold.errors import CapacityError
 
@@ -224,15 +224,21 @@ class Cache(Generic[V]):
         while (leaf := self._policy.expired(self._now)) is not None:
             self.counters.evicted += leaf.length
             self._remove(leaf, 0)
-        known = self.tree.peek(run, scope).length
-        held = self._insert(run[: known * WIDTH], scope, make_value).node
-        self.tree.pin(held)
-        try:
-            self._make_room(count(run) - known + reserve)
-            end = self._insert(run, scope, make_value).node
+        match = self.tree.peek(run, scope)
+        known = match.length
+        room = count(run) - known + reserve
+        if room <= self.free:
+            end = self._insert(run, scope, make_value, match).node
             self.tree.pin(end)
-        finally:
-            self.tree.unpin(held)
+        else:
+            held = self._insert(run[: known * WIDTH], scope, make_value).node
+            self.tree.pin(held)
+            try:
+                self._make_room(room)
+                end = self._insert(run, scope, make_value).node
+                self.tree.pin(end)
+            finally:
+                self.tree.unpin(held)
         self.tree.touch(end, self._tick())
         self._policy.used(end, self._now)
         self.reserved += reserve
@@ -333,8 +339,10 @@ class Cache(Generic[V]):
         self._clock += 1
         return self._clock
 
-    def _insert(self, run: bytes, scope: Scope, make_value: Callable[[int, int], V]) -> Insertion[V]:
-        insertion = self.tree.insert(run, scope, make_value, self._clock)
+    def _insert(
+        self, run: bytes, scope: Scope, make_value: Callable[[int, int], V], match: Match[V] | None = None
+    ) -> Insertion[V]:
+        insertion = self.tree.insert(run, scope, make_value, self._clock, match)
         if insertion.head is not None:
             self._policy.added(insertion.head, next(iter(insertion.head.children.values())))
         for node in insertion.added:

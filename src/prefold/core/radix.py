@@ -195,26 +195,35 @@ class RadixTree(Generic[V]):
     def peek(self, run: bytes, scope: Scope = SHARED) -> Match[V]:
         """Longest known prefix of `run`. Changes nothing, not even the order of eviction."""
         end = len(run)
-        border = end + 1 if scope.salt is None else scope.salt_from * WIDTH
         node, position = self.root, 0
+        border = end + 1 if scope.salt is None else scope.salt_from * WIDTH
+        edge: Edge = run[:WIDTH] if scope.salt is None and not scope.namespace else _edge(scope, 0, run[:WIDTH])
         while position < end:
-            edge: Edge = run[position : position + WIDTH]
-            if position in (border, 0):
-                edge = _edge(scope, position // WIDTH, run[position : position + WIDTH])
             child = node.children.get(edge)
             if child is None:
                 break
-            # An unsalted run that crosses the border is shared only up to it.
-            reach = min(end, border) if position < border else end
-            after = position + len(child.run)
-            if after <= reach and run.startswith(child.run, position):
-                node, position = child, after
-                continue
-            shared = common_prefix(child.run[: reach - position], run, position // WIDTH)
-            return Match(position // WIDTH + shared, child)
+            piece = child.run
+            after = position + len(piece)
+            # A run that crosses the border where its salt begins is shared with others only up to it.
+            is_whole = run.startswith(piece, position) and not position < border < after
+            if not is_whole:
+                reach = min(end, border) if position < border else end
+                shared = common_prefix(piece[: reach - position], run, position // WIDTH)
+                return Match(position // WIDTH + shared, child)
+            node, position = child, after
+            edge = run[position : position + WIDTH]
+            if position == border:
+                edge = _edge(scope, position // WIDTH, edge)
         return Match(position // WIDTH, node)
 
-    def insert(self, run: bytes, scope: Scope, make_value: Callable[[int, int], V], used: int) -> Insertion[V]:
+    def insert(
+        self,
+        run: bytes,
+        scope: Scope,
+        make_value: Callable[[int, int], V],
+        used: int,
+        match: Match[V] | None = None,
+    ) -> Insertion[V]:
         """Add a sequence; afterwards one node ends where it ends.
 
         Args:
@@ -223,8 +232,9 @@ class RadixTree(Generic[V]):
             make_value: called at most twice with `(start, stop)`, for the new tokens before and after the salt begins;
                 it must not fail, since the tree has changed already.
             used: logical time given to new nodes.
+            match: what `peek` says, where it has just been asked.
         """
-        match = self.peek(run, scope)
+        match = match or self.peek(run, scope)
         node, head, added = match.node, None, []
         if match.length < node.stop:
             node = head = self._split(node, match.length - node.start)
