@@ -390,11 +390,12 @@ class Cache(Generic[V]):
             _require(lease.node.stop == count(lease.run), f"a lease on {count(lease.run)} ends at {lease.node.stop}")
         for pin in self._pins:
             _require(pin.node.stop == pin.length, f"a pin of {pin.length} ends at {pin.node.stop}")
-        size = pinned = 0
+        size = pinned = nodes = 0
         listed = Counter(self.tree.leaves)
         for node in self.tree.nodes():
             place = f"node {node.start}..{node.stop}"
             size += node.length
+            nodes += 1
             pinned += node.length if node.pins else 0
             _require(node.length > 0, f"{place} is empty")
             _require(node.parent is not None and node.parent.children.get(node.edge) is node, f"{place} is adrift")
@@ -408,6 +409,7 @@ class Cache(Generic[V]):
             _require(node.pins == expected[node], f"{place} has {node.pins} pins, its holders make {expected[node]}")
             _require(node.evictable == listed[node], f"{place} is listed {listed[node]} times as evictable")
         _require(size == self.tree.size, f"tree.size is {self.tree.size}, its nodes hold {size}")
+        _require(nodes == self.tree.node_count, f"tree.node_count is {self.tree.node_count}, there are {nodes}")
         _require(pinned == self.tree.pinned, f"tree.pinned is {self.tree.pinned}, its nodes make {pinned}")
         reserved = sum(lease.reserved for lease in self._leases)
         _require(reserved == self.reserved, f"reserved is {self.reserved}, leases make {reserved}")

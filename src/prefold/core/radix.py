@@ -190,6 +190,8 @@ class RadixTree(Generic[V]):
         """Tokens in the tree."""
         self.pinned = 0
         """Tokens in pinned nodes."""
+        self.node_count = 0
+        """Nodes below the root."""
         self._split_value = split_value
 
     def peek(self, run: bytes, scope: Scope = SHARED) -> Match[V]:
@@ -247,6 +249,7 @@ class RadixTree(Generic[V]):
                 child = Node(edge, piece, position, node, make_value(position, stop), used)
                 node.children[edge] = child
                 self.size += stop - position
+                self.node_count += 1
                 added.append(child)
                 node, position = child, stop
         self.leaves.offer(node)
@@ -264,6 +267,7 @@ class RadixTree(Generic[V]):
         if parent is None:
             raise ValueError("the root cannot be split")
         head = Node(node.edge, node.run[:cut], node.start, parent, value, node.used)
+        self.node_count += 1
         head.pins = node.pins
         parent.children[head.edge] = head
         node.run = node.run[cut:]
@@ -321,6 +325,7 @@ class RadixTree(Generic[V]):
         if parent is not None:
             del parent.children[node.edge]
             node.parent = None
+            self.node_count -= 1
             self.leaves.forget(node)
             self.leaves.offer(parent)
         return value
