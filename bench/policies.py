@@ -1,7 +1,7 @@
 """Hit rates of prefold's eviction policies on public traces, beside the offline optimum, and what they cost.
 
     python bench/policies.py
-    python bench/policies.py --trace coding --policy default --seed 1
+    python bench/policies.py --trace coding --policy default --seed 1 --beside
 
 Each policy drives `prefold.core.cache.Cache` without values, one request after the other: admitted and released at the
 time that the trace gives. An id is a block of 512 tokens. Rates are blocks hit divided by blocks sent, counted from the
@@ -11,6 +11,9 @@ of it). A request longer than the capacity is a miss and is not kept.
     gap     share of the distance from LRU to MIN that the policy closes. MIN evicts the block whose next use lies
             furthest ahead, deepest first, and so never breaks a chain; it may also refuse a block. A cache cannot: the
             prompt that is being computed is in it. `held` is the optimum of caches that must take each prompt in.
+            With `--beside` it need not be: running requests have room of their own, and only what they leave behind
+            competes for the capacity, so that a policy may refuse it as MIN does. LRU and the default only: the
+            others count on a tree within the capacity.
     us      CPU time a block, all of the cache's work included, in microseconds; LRU's line shows what the tree takes
 
 Traces:
@@ -31,14 +34,15 @@ import json
 import random
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from prefold.core.cache import Cache, NoValues
+from prefold.core.cache import Cache, Lease, NoValues
+from prefold.core.keys import SHARED
 from prefold.core.policies import POLICIES
 from prefold.core.tokens import count, pack, unpack
-from prefold.errors import CapacityError
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data"
 CAPACITIES = {
@@ -68,7 +72,7 @@ def mooncake(data: Path) -> list[Request]:
 
 def coding(data: Path, seed: int) -> list[Request]:
     """Coding sessions, interleaved. Ids are made global: those of the file are local to a session."""
-    sessions: dict[str, list[dict[str, object]]] = {}
+    sessions: dict[str, list[dict[str, Any]]] = {}
     with gzip.open(data / "traces/claude_code/sessions_even.jsonl.gz", "rt") as lines:
         for line in lines:
             record = json.loads(line)
@@ -104,6 +108,8 @@ def optimum(requests: list[Request], capacity: int, skip: int, *, held: bool) ->
     leaves only.
     """
     prompts = [unpack(request.run) for request in requests]
+    if held:  # a prompt that does not fit uses nothing
+        prompts = [prompt if len(prompt) <= capacity else [] for prompt in prompts]
     later: list[list[int]] = [[] for _ in prompts]
     seen: dict[int, int] = {}
     for number in range(len(prompts) - 1, -1, -1):
@@ -121,8 +127,6 @@ def optimum(requests: list[Request], capacity: int, skip: int, *, held: bool) ->
     hits = 0
     for number, prompt in enumerate(prompts):
         known = next((depth for depth, block in enumerate(prompt) if block not in cached), len(prompt))
-        if held and len(prompt) > capacity:
-            continue
         hits += known if number >= skip else 0
         if held:
             cached.update(dict.fromkeys(prompt[:known], number))  # not to be evicted now
@@ -142,20 +146,29 @@ class Run:
     seconds: float
 
 
-def play(policy: str, capacity: int, requests: Iterable[Request], skip: int) -> Run:
-    """Drive the requests through a cache."""
-    cache = Cache(capacity, NoValues(), None, policy=POLICIES[policy](), always_computed=0)
+def play(name: str, capacity: int, requests: Sequence[Request], skip: int, *, beside: bool) -> Run:
+    """Drive the requests through a cache; `beside`: while they run they have room beside its capacity."""
+    policy = POLICIES[name]()
+    room = max(count(request.run) for request in requests) if beside else 0
+    cache = Cache(capacity + room, NoValues(), None, policy=policy, always_computed=0)
+    cache.reserved = room
+    others = Lease(b"", SHARED, cache.tree.root, 0, room)
     before, blocks = 0, 0
+    if beside:
+        policy.sized(capacity)
     start = time.process_time()
     for number, request in enumerate(requests):
         if number == skip:
             before = cache.counters.hit
-        blocks += count(request.run)
-        try:
-            lease = cache.admit(request.run, make_value=nothing, now=request.time)
-        except CapacityError:
+        length = count(request.run)
+        blocks += length
+        if length > capacity:
             continue
+        lent = length if beside else 0
+        cache.reserved -= lent
+        lease = cache.admit(request.run, make_value=nothing, now=request.time)
         cache.release(lease, now=request.time, output_tokens=request.output_tokens, stop=request.stop)
+        cache.grow(others, lent)
     seconds = time.process_time() - start
     return Run(cache.counters.hit - before, seconds / blocks)
 
@@ -172,10 +185,15 @@ def main() -> int:
     parser.add_argument("--policy", action="append", choices=sorted(POLICIES), help="only this one; may be repeated")
     parser.add_argument("--capacity", action="append", type=int, metavar="BLOCKS", help="instead of the usual ones")
     parser.add_argument("--from", dest="start", type=float, default=0.5, metavar="SHARE", help="where counting begins")
+    parser.add_argument("--beside", action="store_true", help="running requests have room beside the capacity")
     parser.add_argument("--seed", type=int, default=0, help="which coding sessions, and when they start")
     arguments = parser.parse_args()
     if not 0 <= arguments.start < 1:
         parser.error(f"--from {arguments.start} is not in 0..1")
+    if arguments.beside and not set(arguments.policy or ()) <= {"lru", "default"}:
+        parser.error("--beside works with the policies lru and default")
+    if arguments.beside:
+        arguments.policy = ["default"]
     policies = ["lru", *(name for name in arguments.policy or sorted(POLICIES) if name != "lru")]
     for trace in arguments.trace or CAPACITIES:
         try:
@@ -196,7 +214,7 @@ def main() -> int:
         for policy in policies:
             cells = []
             for size in capacities:
-                run = play(policy, size, requests, skip)
+                run = play(policy, size, requests, skip, beside=arguments.beside)
                 lru.setdefault(size, run.hits)
                 gap = (run.hits - lru[size]) / max(1, best[size] - lru[size])
                 cells.append(f"{run.hits / blocks:>9.4f} {gap:>+5.0%} {run.seconds * 1e6:>7.2f}")

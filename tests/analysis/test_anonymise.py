@@ -26,7 +26,7 @@ from prefold.analysis.traced import TracedPrompt
 from prefold.core.policies import POLICIES
 from prefold.core.tokens import common_prefix, pack, unpack
 from prefold.errors import InvalidRequest
-from prefold.providers.rules import providers
+from prefold.providers.rules import providers, rules_for
 from prefold.providers.usage import Usage
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "traces"
@@ -150,6 +150,22 @@ def test_names() -> None:
     assert ("", "", "", "", "claude-sonnet-4-5") == names(third)
     [renamed] = read(written([base], Anonymiser(KEY, rename_models=True)))
     assert names(renamed)[3:] == (f"provider-{names(renamed)[3][9:]}", f"model-{names(renamed)[4][6:]}")
+
+
+def test_names_of_models_that_tell_something() -> None:
+    def named(model: str, number: int) -> Request:
+        one = request([number])
+        return replace(one, record=replace(one.record, model=model, provider=""))
+
+    names = [
+        *("openai/ft:gpt-4o:acmesecret:x:7", "gpt-4o:ft-acmesecret-2023", "azure/acmesecret", "/home/acmesecret/llama"),
+        *("gpt-4o?key=acmesecret", "https://acmesecret:acmesecret@host/v1/gpt-4o", "acmesecret\nmodel"),
+    ]
+    trace = written(named(model, number) for number, model in enumerate(names))
+    assert b"acmesecret" not in trace
+    after = [one.record.model for one in read(trace)]
+    assert len(names) == len(set(after))
+    assert [rules_for(model) for model in names] == [rules_for(model) for model in after]
 
 
 def test_names_that_no_text_can_hold() -> None:

@@ -19,14 +19,17 @@ from hypothesis import strategies as st
 from prefold.analysis.attribution import OTHER_REASONS, Attribution, Break
 from prefold.analysis.breaks.recent import Recent
 from prefold.analysis.caches.base import Loss, Reason, Served
+from prefold.analysis.caches.build import build
+from prefold.analysis.caches.resolve import PLAIN
+from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.encode import Encoder
 from prefold.analysis.history import History
 from prefold.analysis.logs.log import open_log
 from prefold.analysis.record import Blocks, Body, Place, Record
 from prefold.analysis.request import Request
+from prefold.analysis.traced import TracedPrompt
 from prefold.core.tokens import pack
 from prefold.prompts.prompt import Dialect
-from prefold.providers.usage import Usage
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 RULES = "You answer questions about orders. Be brief, be exact, and never guess. " * 12
@@ -54,7 +57,7 @@ def everything(attribution: Attribution, requests: Iterable[Request]) -> int:
 
 
 def attributed(records: Iterable[Record], **options: Any) -> Attribution:
-    attribution, encoder = Attribution(), Encoder(**options)
+    attribution, encoder = Attribution(rules=PLAIN), Encoder(**options)
     tokens = everything(attribution, map(encoder.encode, records))
     assert tokens == sum(row.tokens for row in attribution.rows()) == attribution.input_tokens
     return attribution
@@ -120,14 +123,14 @@ def test_what_the_cache_lost_is_what_it_says() -> None:
     assert causes["expired"].fix
 
 
-def test_a_marked_request_lost_more_than_the_lookback() -> None:
-    marked = [{"type": "text", "text": RULES, "cache_control": {"type": "ephemeral"}}]
-    body = {"model": "claude-3", "system": marked, "messages": [{"role": "user", "content": "hello"}]}
-    request = Encoder().encode(record(body, dialect=Dialect.ANTHROPIC))
+def test_a_marker_out_of_reach_is_another_cause_than_none() -> None:
+    request = Encoder().encode(record(chat(RULES)))
     attribution = Attribution()
     attribution.add(request, Served(0))
-    attribution.add(request, Served(0, otherwise=Reason.BREAKPOINT))
-    assert ["lookback"] == [each.cause for each in attribution.breaks()]
+    attribution.add(request, Served(0, lost=(Loss(Reason.LOOKBACK, 50),), otherwise=Reason.BREAKPOINT))
+    assert {"lookback": 50, "no_breakpoint": request.tokens - 50} == {
+        each.cause: each.tokens for each in attribution.breaks()
+    }
 
 
 def test_a_cache_that_keeps_answers_hits_more_than_was_sent() -> None:
@@ -244,6 +247,170 @@ def test_changed_blocks_of_a_trace() -> None:
     assert (Place("trace", 1), Place("trace", 1)) == found.example
 
 
+def words(seed: int, count: int) -> str:
+    """Text in which nothing repeats for long."""
+    return " ".join(random.Random(seed).choices(POLICY.split() + RULES.split(), k=count))
+
+
+def served_by_their_own(bodies: Iterable[dict[str, Any]], gap: float = 20.0, **fields: Any) -> Attribution:
+    """Requests as the caches serve them that their models have."""
+    attribution, encoder, cache = Attribution(), Encoder(), build(CacheSpec("own", None))
+    for line, body in enumerate(bodies, 1):
+        dialect = Dialect.ANTHROPIC if body["model"].startswith("claude") else Dialect.OPENAI
+        request = encoder.encode(record(body, line, time=gap * line, dialect=dialect, **fields))
+        attribution.add(request, cache.serve(request))
+    return attribution
+
+
+def marked(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}
+
+
+def claude(system: str, turns: int, *, model: str = "claude-sonnet-4-5", **fields: Any) -> dict[str, Any]:
+    """A conversation with markers behind the rules and at its end."""
+    texts = [words(100 + turn, 150) for turn in range(2 * turns - 1)]
+    messages = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
+    messages[-1]["content"] = [marked(texts[-1])]  # type: ignore[assignment]
+    return {"model": model, "system": [marked(system)], "messages": messages, **fields}
+
+
+@pytest.mark.parametrize(
+    ("setting", "values"),
+    [
+        ("thinking", [{"type": "enabled", "budget_tokens": 1024 + turn} for turn in range(5)]),
+        ("tool_choice", [{"type": name} for name in ("auto", "any", "auto", "any", "auto")]),
+    ],
+)
+def test_a_setting_of_claude_that_changes_costs_the_history(setting: str, values: list[Any]) -> None:
+    tools = [{"name": "look", "input_schema": {"type": "object"}}]
+    bodies = [claude(words(1, 1500), 1 + n, tools=tools) for n in range(5)]
+    same = served_by_their_own({**body, setting: values[0]} for body in bodies)
+    assert [] == same.breaks()
+    changed = served_by_their_own({**body, setting: value} for body, value in zip(bodies, values, strict=True))
+    assert same.input_tokens == changed.input_tokens
+    found = next(each for each in changed.breaks() if each.cause == "parameter")
+    assert (setting, Reason.CHANGED_PREFIX, changed.breaks()[0]) == (found.path, found.reason, found)
+    lost = tokens_of(same)[Reason.HIT] - tokens_of(changed)[Reason.HIT]
+    assert 0.95 * lost < found.gain_tokens <= found.tokens
+    assert json.dumps(values[0]) == found.before
+
+
+def test_another_schema_costs_rules_and_history_but_not_the_tools() -> None:
+    tools = [{"type": "function", "function": {"name": f"look_{n}", "description": words(n, 400)}} for n in range(4)]
+    schemas = [{"type": "json_schema", "json_schema": {"name": f"s{n}", "schema": {}}} for n in range(3)]
+    bodies = [chat(words(9, 1500), f"Question {n}?", model="gpt-4o", tools=tools) for n in range(3)]
+    attribution = served_by_their_own(
+        {**body, "response_format": schema} for body, schema in zip(bodies, schemas, strict=True)
+    )
+    found = attribution.breaks()[0]
+    assert ("parameter", "response_format", 2) == (found.cause, found.path, found.requests)
+    assert 2 * 1024 <= tokens_of(attribution)[Reason.HIT]
+    assert 1000 * found.requests < found.gain_tokens
+
+
+def test_a_setting_that_the_cache_does_not_look_at_is_not_blamed() -> None:
+    bodies = [
+        chat(f"Now: 2026-11-{day:02}T10:00:00Z\n{words(1, 1500)}", "Hi", model="gpt-4o", tool_choice=choice)
+        for day, choice in ((1, "none"), (2, "required"), (3, "auto"))
+    ]
+    found = served_by_their_own(bodies).breaks()
+    assert "clock" == found[0].cause
+    assert "parameter" not in {each.cause for each in found}
+
+
+@pytest.mark.parametrize(("model", "length"), [("claude-haiku-4-5", 3000), ("gpt-4o", 700)])
+def test_what_is_too_short_for_the_cache_cannot_be_avoided(model: str, length: int) -> None:
+    def body(n: int) -> dict[str, Any]:
+        system = f"Now: 2026-11-{n:02}T10:00:00Z\n{words(1, length)}"
+        return claude(system, 1, model=model) if model.startswith("claude") else chat(system, "Hi", model=model)
+
+    attribution = served_by_their_own(body(n) for n in range(1, 6))
+    assert 0 == sum(row.avoidable for row in attribution.rows())
+    clock, *others = attribution.breaks()
+    assert ("clock", 0) == (clock.cause, clock.gain_tokens)
+    assert {"too_short"} >= {each.cause for each in others}
+
+
+def test_what_can_be_avoided_is_what_the_cache_serves_without_the_break() -> None:
+    broken = [chat(f"{n} is the number.\n{words(1, 1500)}", "Hi", model="gpt-4o") for n in range(1_000, 1_010)]
+    mended = [chat(f"{words(1, 1500)}\n1000 is the number.", "Hi", model="gpt-4o") for _ in range(10)]
+    found, best = served_by_their_own(broken), tokens_of(served_by_their_own(mended))[Reason.HIT]
+    possible = tokens_of(found).get(Reason.HIT, 0) + sum(row.avoidable for row in found.rows())
+    assert best == possible
+    assert 0 == possible % 128
+
+
+def test_breaks_come_by_what_mending_them_gives_back() -> None:
+    short = [chat(f"Now: 2026-11-{day:02}T10:00:00Z\n{words(1, 900)}", "Hi", model="gpt-4o") for day in range(1, 25)]
+    long = [chat(f"Now: 2026-11-{day:02}T10:00:00Z\n{words(2, 2000)}", "Hi", model="gpt-4") for day in (1, 2)]
+    attribution = served_by_their_own([*short, *(dict(body, tool_choice="none") for body in long)])
+    breaks = attribution.breaks()
+    assert [each.gain_tokens for each in breaks] == sorted((each.gain_tokens for each in breaks), reverse=True)
+
+
+def test_one_space_more_loses_all_behind_it_whatever_counts() -> None:
+    for model in ("gpt-4o", "claude-sonnet-4-5", "my-model"):
+        rules = words(1, 700)
+        attribution = attributed(
+            record(chat(text, "Hi", model=model)) for text in (rules, rules[:40] + " " + rules[40:])
+        )
+        found = only_break(attribution)
+        assert ("whitespace", "messages[0]") == (found.cause, found.path)
+        assert 0.75 * attribution.input_tokens / 2 < found.tokens
+
+
+def test_a_reminder_that_moves_is_one_break_in_every_conversation() -> None:
+    reminder = "<reminder>Always answer in the house style, and never forget to cite the sources given.</reminder>"
+
+    def body(session: int, turn: int) -> dict[str, Any]:
+        texts = [words(1000 * session + n, 60) for n in range(2 * turn + 1)]
+        return chat(RULES, *texts[:-1], f"{texts[-1]}\n{reminder}")
+
+    records = [
+        record(body(session, turn), 10 * turn + session, session=str(session))
+        for turn in range(6)
+        for session in range(4)
+    ]
+    attribution = attributed(records)
+    found = only_break(attribution)
+    assert ("moved_block", 20) == (found.cause, found.requests)
+
+
+def test_of_two_changes_each_request_shows_the_first() -> None:
+    tools = [{"type": "function", "function": {"name": f"tool_{n}", "description": words(n, 60)}} for n in range(2)]
+    bodies = [
+        chat(f"Now: 2026-11-{n:02}T10:00:00Z\n{RULES}", f"Question {n}?", tools=tools[:: 1 if n % 2 else -1])
+        for n in range(1, 13)
+    ]
+    attribution = attributed(record(body, line) for line, body in enumerate(bodies, 1))
+    causes = {each.cause: (each.path, each.requests) for each in attribution.breaks()}
+    assert {"tool_order": ("tools[*]", 1), "clock": ("messages[0]", 10)} == causes
+
+
+def traced(parts: list[tuple[int, int]], **fields: Any) -> Record:
+    """A prompt of parts, each an id and a length."""
+    ids = [part for part, length in parts for _ in range(length)]
+    ends = tuple(sum(length for _, length in parts[: n + 1]) for n in range(len(parts)))
+    return Record(TracedPrompt(pack(ids), 1, len(ids), ends, **fields), Place("trace", 1))
+
+
+def test_parts_of_a_trace_that_come_behind_another_beginning() -> None:
+    prompts = [[(1, 500), (2, 300), (3, 200)], [(1, 500), (3, 200), (2, 300), (4, 50)]]
+    attribution = attributed(traced(parts, names_content=True) for parts in prompts)
+    assert {
+        Reason.HIT: 500,
+        Reason.COLD: 1050,
+        Reason.CHANGED_PREFIX: 500,
+        Reason.UNEXPLAINED: 0,
+    } == tokens_of(attribution)
+    assert 500 == sum(row.avoidable for row in attribution.rows())
+
+
+def test_ids_that_only_tell_beginnings_apart_say_nothing_of_content() -> None:
+    prompts = [[(1, 500), (2, 300), (3, 200)], [(1, 500), (5, 1), (2, 299), (3, 200)]]
+    assert Reason.CHANGED_PREFIX not in tokens_of(attributed(map(traced, prompts)))
+
+
 CASES = sorted((DATA / "breaks").glob("*.json"))
 
 
@@ -261,7 +428,8 @@ def test_cases_of_the_shared_data(file: Path) -> None:
     causes = [each.cause for each in attribution.breaks()]
     assert ([] if case["expect"]["cause"] == "none" else [case["expect"]["cause"]]) == causes
     if case["expect"]["path"] and case["expect"]["path"].startswith(("system", "tools", "model")):
-        assert case["expect"]["path"] == attribution.breaks()[0].path
+        expected = "tools[*]" if case["id"] == "tool_order" else case["expect"]["path"]
+        assert expected == attribution.breaks()[0].path
 
 
 # --- sums, on anything
@@ -333,18 +501,7 @@ def test_sums_on_traces(name: str) -> None:
     sums(requests[:1_000], 1)
 
 
-# --- reported usage, and bounds
-
-
-def test_reported_hits_stand_beside_simulated_ones() -> None:
-    body = chat(RULES, "Where is order 7?")
-    usages = (Usage(300, is_reported=True), Usage(100, 200, is_reported=True), Usage(300), None)
-    attribution = attributed(record(body, usage=usage) for usage in usages)
-    reported = attribution.reported
-    tokens = attribution.input_tokens // 4
-    assert (2, 600, 200) == (reported.requests, reported.input_tokens, reported.hit_tokens)
-    assert (2 * tokens, tokens) == (reported.simulated_input_tokens, reported.simulated_hit_tokens)
-    assert 200 - tokens == reported.difference_tokens
+# --- bounds
 
 
 def test_bodies_that_are_kept_are_bounded() -> None:

@@ -102,6 +102,19 @@ def test_what_is_forgotten_changes_nothing_below_the_limit(requests: list[Reques
     assert not bounds.is_exact or exact.hit_tokens(None) == curve.hit_tokens(None)
 
 
+@given(REQUESTS, st.integers(1, 6))
+def test_nodes_are_forgotten_too(requests: list[Request], most: int) -> None:
+    exact, bounds = lru_curve(requests), Bounds(most_nodes=most)
+    for sent in requests:
+        bounds.add(sent)
+    curve = bounds.lru()
+    limit = 50 if curve.limit is None else curve.limit
+    assert [exact.hit_tokens(size) for size in range(limit + 1)] == [
+        curve.hit_tokens(size) for size in range(limit + 1)
+    ]
+    assert bounds.is_exact == (curve.limit is None)
+
+
 def best_schedule(requests: Sequence[Request], capacity: int, *, is_closed: bool) -> int:
     """Most hits over everything that could be kept after each request, of what was there and what the request brought.
 

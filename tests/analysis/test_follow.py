@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefold.analysis.follow.tail import Tail
+from prefold.analysis.follow.tail import Piped, Tail
 from prefold.errors import UsageError
 
 
@@ -126,6 +126,12 @@ def test_no_file(tmp_path: Path) -> None:
         Tail(tmp_path / "none", wait=lambda: False)
     with pytest.raises(UsageError, match="is no file"):
         Tail(tmp_path, wait=lambda: False)
+
+
+def test_a_pipe_gives_line_by_line() -> None:
+    with io.BufferedReader(Piped(io.BytesIO(b"first\nsecond\nhal")), 64) as lines:
+        assert b"first\n" == lines.peek()
+        assert [b"first\n", b"second\n", b"hal"] == list(lines)
 
 
 @pytest.fixture(scope="module")

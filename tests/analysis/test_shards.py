@@ -1,6 +1,7 @@
 """The sums over parts of a log that have nothing to do with each other are those of the whole."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -81,9 +82,9 @@ def test_the_sums_over_parts_are_those_of_the_whole(specs, by_salt):
 
 
 def test_a_batch_carries_all_that_caches_look_at():
-    requests = log(50)
+    requests = [replace(one, positions=tuple(range(len(one.ends)))) for one in log(50)]
     specs = [spec("openai"), spec("anthropic"), spec("deepseek"), spec("prefold"), spec("own"), spec("llamacpp")]
     arrived = unpack_requests(pack_requests(requests))
     assert simulate(requests, specs, PRICES()) == simulate(arrived, specs, PRICES())
-    for field in ("run", "unit", "tokens", "time", "ends", "markers", "system_end", "salt", "output", "output_tokens"):
+    for field in ("run", "unit", "tokens", "time", "ends", "positions", "markers", "system_end", "salt", "output"):
         assert [getattr(one, field) for one in requests] == [getattr(one, field) for one in arrived]

@@ -1,13 +1,18 @@
 """One pass over a log for many caches, and what it costs."""
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from prefold.analysis.caches.named import OWN, named_rules, parse_capacity, parse_tier, specs_for
+from prefold.analysis.anonymise import Anonymiser, read_line
+from prefold.analysis.caches.named import OWN, check_effect, named_rules, parse_capacity, parse_tier, specs_for
 from prefold.analysis.caches.resolve import PLAIN
 from prefold.analysis.caches.spec import CacheSpec, Tier
-from prefold.analysis.record import Blocks, Place, Record
+from prefold.analysis.encode import Encoder
+from prefold.analysis.record import Blocks, Body, Place, Record
 from prefold.analysis.request import Marker, Request
 from prefold.analysis.simulate import SimulatedRow, Simulation, simulate
 from prefold.core.tokens import pack
@@ -199,6 +204,45 @@ def test_tiers():
             parse_tier(text, bytes_per_token=1, block_tokens=16)
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["cpu=1000tokens"], "'cpu' is none of vllm's"),
+        (["host=1000tokens", "disk=1MiB", "host=1000tokens"], "'host' is there twice"),
+    ],
+)
+def test_tiers_that_cannot_be(names: list[str], message: str):
+    with pytest.raises(UsageError, match=message):
+        specs_for(spec("vllm"), unit=1, capacities=[], policies=["lru"], tiers=names, bytes_per_token=1)
+
+
+def test_tiers_stand_in_the_order_of_their_speed():
+    (only,) = specs_for(
+        spec("vllm"),
+        unit=1,
+        capacities=[],
+        policies=["lru"],
+        tiers=["disk=1MiB", "host=1000tokens"],
+        bytes_per_token=1,
+    )
+    assert ["host", "disk"] == [tier.name for tier in only.tiers]
+
+
+def test_what_no_cache_obeys_is_refused():
+    hosted, engine, unknown = spec("anthropic"), spec("vllm"), CacheSpec("own", None)
+    for asked, message in (
+        ({"capacities": ["1GiB"], "tiers": []}, "None of anthropic has a capacity"),
+        ({"capacities": [], "tiers": ["host=1GiB"]}, "None of anthropic can have tiers"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            check_effect([hosted], **asked)
+    with pytest.raises(UsageError, match="None of lossy loses what it holds"):
+        check_effect([replace(engine, name="lossy", loss_rate=0.5)], capacities=[], tiers=[])
+    check_effect([hosted, engine], capacities=["1GiB"], tiers=[])
+    check_effect([unknown], capacities=["1GiB"], tiers=[])
+    check_effect([replace(spec("openai"), loss_rate=0.5)], capacities=[], tiers=[])
+
+
 def test_every_combination_for_own_machines_and_one_row_for_a_provider():
     options = {"unit": 1, "capacities": ["1000tokens", "unlimited"], "policies": ["lru", "lfu"], "bytes_per_token": 1}
     engine = specs_for(spec("vllm"), tiers=["host=1000tokens"], **options)
@@ -210,3 +254,40 @@ def test_every_combination_for_own_machines_and_one_row_for_a_provider():
         spec("blocks"), unit=512, capacities=["10blocks"], policies=["lru"], tiers=[], bytes_per_token=1
     )
     assert 5120 == only.capacity
+
+
+def agent_log(calls: int) -> list[Record]:
+    """Three requests of an agent that calls many tools at once, each with a marker on its last block."""
+    records = []
+    messages: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "text": "Rule. " * 1500}]}]
+    for turn in range(3):
+        sent = json.loads(json.dumps(messages))
+        sent[-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+        body = json.dumps({"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": sent}).encode()
+        records.append(Record(Body(body), Place("log", turn), time=30.0 * turn, model="claude-sonnet-4-5"))
+        ids = [f"t{turn}_{number}" for number in range(calls)]
+        uses = [{"type": "tool_use", "id": name, "name": "f", "input": {"q": name}} for name in ids]
+        results = [{"type": "tool_result", "tool_use_id": name, "content": f"It is {name}."} for name in ids]
+        messages += [{"role": "assistant", "content": uses}, {"role": "user", "content": results}]
+    return records
+
+
+def test_many_parallel_tool_calls_are_read_again_from_a_log_and_from_its_trace():
+    encoder, anonymiser, second = Encoder(), Anonymiser(b"key"), Encoder()
+    requests = [encoder.encode(record) for record in agent_log(14)]
+    assert [0, 2, 4] == [sent.positions[-1] - sent.positions[0] if sent.positions else 0 for sent in requests]
+    traced = [read_line(json.loads(anonymiser.line(sent)), sent.record.place) for sent in requests]
+    again = [second.encode(record) for record in traced if record is not None]
+    (row,), (other,) = (simulate(log, [spec("claude-sonnet-4-5")]) for log in (requests, again))
+    assert requests[0].tokens + requests[1].tokens == row.hit_tokens == other.hit_tokens
+    (apart,) = simulate(requests, [spec("us.anthropic.claude-sonnet-4-5")])
+    assert 0 == apart.hit_tokens
+
+
+def test_a_longer_lifetime_is_billed_at_its_own_price():
+    """12 hours of GPT-5.6 at 2.5 times the input, 30 minutes at 1.25; 4 USD for a million tokens."""
+    prices = Prices.load(given="miss=4", now=NOW)
+    for ttl, times in ((43_200, 2.5), (1800, 1.25), (None, 1.25)):
+        sent = request(list(range(2000)), markers=(Marker(2000, ttl),), model="gpt-5.6")
+        (row,) = simulate([sent], [CacheSpec("own", None)], prices)
+        assert 2000 * 4 * times / 1e6 == pytest.approx(row.cost)

@@ -1,15 +1,20 @@
 """Synthetic logs: the worked example to the cent, and eight kinds of traffic in two orders."""
 
 import hashlib
+from typing import Any
 
 import pytest
 
+from prefold.analysis.caches.spec import CacheSpec
+from prefold.analysis.encode import Encoder
 from prefold.analysis.record import Blocks, Body
+from prefold.analysis.simulate import simulate
 from prefold.analysis.synthetic.shapes import SHAPES
 from prefold.analysis.synthetic.workload import Plain, Shaped, workload
 from prefold.core.tokens import unpack
 from prefold.errors import UsageError
 from prefold.prompts.view import view_of
+from prefold.providers.rules import rules_for
 
 SHAPE_NAMES = ["agent", "rag", "persona", "code", "dataset", "customer_service", "evaluation", "few_shot"]
 
@@ -58,9 +63,29 @@ def test_both_orders_say_the_same(shape: str) -> None:
         messages, others = one.content.prompt.value["messages"], other.content.prompt.value["messages"]
         assert [message["role"] for message in messages] == [message["role"] for message in others]
         if len(messages) <= 2:  # in the good order the history keeps what was said with each question
-            assert sorted(" ".join(message["content"] for message in messages).split()) == sorted(
-                " ".join(message["content"] for message in others).split()
-            )
+            assert sorted(words(messages)) == sorted(words(others))
+
+
+def words(messages: list[dict[str, Any]]) -> list[str]:
+    said = [
+        message["content"]
+        if isinstance(message["content"], str)
+        else "".join(block["text"] for block in message["content"])
+        for message in messages
+    ]
+    return " ".join(said).split()
+
+
+@pytest.mark.parametrize("shape", SHAPE_NAMES)
+def test_the_good_order_pays_under_a_cache_with_markers_too(shape: str) -> None:
+    claude = CacheSpec("anthropic", rules_for("claude-sonnet-4-5"))
+    rates = {}
+    for order in ("good", "bad"):
+        encoder = Encoder()
+        log = [encoder.encode(record) for record in workload(f"{shape}:{order},requests=150")]
+        rates[order] = simulate(log, [claude])[0].hit_rate
+    assert 0.5 < rates["good"]
+    assert rates["bad"] < 0.05
 
 
 def digest(text: str) -> str:

@@ -1,7 +1,9 @@
 """`prefold anonymise`."""
 
 import json
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,18 @@ def test_a_folder_that_is_not_there(log: Path, tmp_path: Path) -> None:
     assert "trace.jsonl cannot be written" in error.message
 
 
-def test_a_log_can_be_replaced_by_its_trace(log: Path) -> None:
-    run(log, "-o", log)
-    assert "prefold-trace" == lines(log.read_text())[0]["format"]
+def test_a_log_is_not_replaced_by_its_trace(log: Path) -> None:
+    before = log.read_bytes()
+    assert "is one of the logs that are read" in refused(log, "-o", log).message
+    assert before == log.read_bytes()
+
+
+def test_a_pipe_gets_the_trace_and_stays(log: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as threads:
+        reading = threads.submit(pipe.read_text)
+        run(log, "-o", pipe)
+        assert 5 == len(lines(reading.result()))
+    assert pipe.is_fifo()
+    assert {log, pipe} == set(tmp_path.iterdir())

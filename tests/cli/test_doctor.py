@@ -126,7 +126,18 @@ def test_a_small_fall_is_none(tmp_path: Path) -> None:
     assert 1 == run("--before", before, "--after", after).exit_code
     found = run("--before", before, "--after", after, "--tolerance", "1.5")
     assert 0 == found.exit_code
-    assert "it fell by 1.0 points (hits as providers reported them)" in found.stdout
+    assert "fell by 1.0 points, which --tolerance allows (hits as providers reported them)" in found.stdout
+
+
+def test_a_fall_or_rise_that_rounds_to_nothing(tmp_path: Path) -> None:
+    before = write(tmp_path / "a.jsonl", START, usage=900)
+    same = write(tmp_path / "b.jsonl", START + 1_000, usage=900)
+    assert "The hit rate is what it was (" in run("--before", before, "--after", same).stdout
+    less = write(tmp_path / "c.jsonl", START + 1_000, usage=900)
+    write(tmp_path / "c.jsonl", START + 2_000, usage=899, requests=1)
+    fell = run("--before", before, "--after", less)
+    assert (0, True) == (fell.exit_code, "fell by less than 0.1 points, which --tolerance allows" in fell.stdout)
+    assert "did not fall: it rose by less than 0.1 points" in run("--before", less, "--after", before).stdout
 
 
 def test_standard_input(logs: tuple[str, str]) -> None:

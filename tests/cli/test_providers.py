@@ -95,10 +95,30 @@ def test_json() -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("antropic", "anthropic"), ("gbt-4o", "gpt-4o"), ("vlm", "vllm"), ("xyzzy", "lists all"), ("", "lists all")],
+    [
+        ("antropic", "anthropic"),
+        ("gbt-4o", "gpt-4o"),
+        ("vlm", "vllm"),
+        ("nope", "lists all"),
+        ("xyzzy", "lists all"),
+        ("", "lists all"),
+    ],
 )
 def test_unknown_names(name: str, hint: str) -> None:
     error = run(name).exception
     assert isinstance(error, UsageError)
     assert repr(name) in error.message
     assert hint in error.hint
+
+
+def test_caches_that_are_no_providers() -> None:
+    assert "each request" in run("own").stdout
+    assert [] == json.loads(run("own", "--json").stdout)["families"]
+    assert "a plain cache" in run("blocks").stdout
+    (family,) = json.loads(run("blocks", "--json").stdout)["families"]
+    assert "blocks" == family["provider"]
+
+
+def test_a_narrow_terminal_breaks_no_word() -> None:
+    narrow, wide = run(width=40).stdout, run(width=129).stdout
+    assert {word for word in wide.split() if "─" not in word} == {word for word in narrow.split() if "─" not in word}

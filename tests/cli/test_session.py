@@ -1,6 +1,9 @@
 """What all commands inherit: colours and the cache folder."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +59,23 @@ def test_the_cache_folder_is_handed_to_commands(prefold, tmp_path: Path) -> None
     (tmp_path / "cache" / "models").write_text("a file where a folder must be made")
     finished = prefold("demo", environment={"PREFOLD_CACHE_DIR": "cache"}, check=2)
     assert "cache/models" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["providers", "anthropic"], ["providers"], ["simulate", "--synthetic", "rag:good,requests=20"]]
+)
+def test_nobody_reads_any_more(tmp_path: Path, clean_environment, arguments) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as nowhere:
+        finished = subprocess.run(
+            [sys.executable, "-c", "from prefold.cli.main import main; main()", *arguments],
+            cwd=tmp_path,
+            env=clean_environment,
+            stdout=nowhere,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+    assert (141, "") == (finished.returncode, "".join(finished.stderr.splitlines(keepends=True)[2:]))

@@ -163,6 +163,68 @@ def test_once(log: Path) -> None:
     assert "2 breaks" in found.stderr
 
 
+def test_standard_input() -> None:
+    text = "".join(line(clock(minute), f"Question {minute}?") for minute in range(3)) + "{half"
+    found = CliRunner().invoke(watch_log, ["-", "--json"], input=text)
+    assert 1 == found.exit_code
+    assert [("break", "standard input:2"), ("break", "standard input:3"), ("summary", None)] == [
+        (event["event"], event.get("place")) for event in events(found)
+    ]
+    assert (3, 1) == (events(found)[-1]["requests"], events(found)[-1]["skipped"])
+
+
+def test_a_pipe_is_told_at_once(tmp_path: Path) -> None:
+    """Also while more may come."""
+    code = "from prefold.cli.watch_log import watch_log\nwatch_log.main(['-', '--json'], standalone_mode=False)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(line(clock(0), "First?") + line(clock(1), "Second?"))
+        process.stdin.flush()
+        assert "clock" == json.loads(process.stdout.readline())["cause"]
+        process.stdin.close()
+        assert "summary" == json.loads(process.stdout.readline())["event"]
+
+
+@pytest.mark.parametrize(
+    ("model", "cache", "fix"),
+    [
+        ("some-model", [], "Give the cache more memory"),
+        ("gpt-4o", [], "with one prompt_cache_key: how long it is kept is the provider's choice"),
+        ("gpt-4o", ["--cache", "vllm"], "Give the cache more memory"),
+    ],
+)
+def test_a_fix_fits_who_runs_the_cache(log: Path, model: str, cache: list[str], fix: str) -> None:
+    usage = {"prompt_tokens": 3_000, "prompt_tokens_details": {"cached_tokens": 0}}
+    rules = " ".join([RULES] * 3)
+    for number in range(2):
+        asked = json.loads(line(rules, f"{number}?", timestamp=number, usage=usage))
+        asked["request"]["model"] = model
+        append(log, json.dumps(asked) + "\n")
+    (seen, _) = events(run(log, "--json", *cache))
+    assert "evicted" == seen["cause"]
+    assert fix in seen["fix"]
+
+
+def test_a_cache_with_a_limit(log: Path) -> None:
+    others = [" ".join(f"{word}{number}" for word in RULES.split()) for number in range(4)]
+    append(log, *(line(rules, "?", timestamp=number) for number, rules in enumerate([RULES, *others, RULES])))
+    assert 0 == run(log).exit_code
+    limited = run(log, "--json", "--capacity", "3ktokens", "--policy", "lru")
+    assert "evicted" in [event["cause"] for event in events(limited) if event["event"] == "break"]
+
+
+def test_what_ends_an_alarm_is_at_least_what_begins_it(log: Path) -> None:
+    append(log, line(RULES, "?"))
+    assert 0 == run(log, "--hits-below", "90", "--tenant-below", "95").exit_code
+    for of in ("tenant", "hits"):
+        error = run(log, f"--{of}-below", "90", f"--{of}-healthy", "20").exception
+        assert isinstance(error, UsageError)
+        assert f"--{of}-healthy 20 is less than --{of}-below 90." == error.message
+
+
 def test_names_that_cannot_be_shown(log: Path) -> None:
     append(log, *(line(clock(minute), f"{minute}?", user="\ud800\x1b[31m") for minute in range(2)))
     found = run(log)
@@ -230,6 +292,8 @@ def test_alerts(log: Path) -> None:
         ('[{"model": "m", "messages": []}]', [], "line by line"),
         ("", ["--log-format", "nothing"], "no log format"),
         ("", ["--cache", "nobody"], "no cache"),
+        ("", ["--capacity", "some"], "no capacity"),
+        ("", ["--policy", "some"], "no policy"),
     ],
 )
 def test_wrong_usage(log: Path, content: str | None, arguments: list[str], message: str) -> None:

@@ -8,10 +8,12 @@ parted from what else was sent, on branch 203. To read it back, the first unit o
 branch as its id, and all others get their position. Then two prompts agree up to a unit exactly if those of the log
 did, for any tokenizer and any size of blocks, and no line needs another to be read.
 
-Nothing is derived from texts, so that nobody can test a guess: numbers count up. Names are hashed under a key; those
-of models and of providers with rules stay, since rules and prices hang on them. Only for a key that the user gives, so
-that exports can be compared, is the content hashed, too: up to the end of each content block, so that equal beginnings
-have equal hashes.
+Nothing is derived from texts, so that nobody can test a guess: numbers count up. Names are hashed under a key. Those of
+providers with rules stay, and those of models that are made of public words, versions and dates alone, since rules and
+prices hang on them; in any other model's name, what is not public is hashed, such as the owner of a fine-tuned model,
+the name of a deployment, a path or a key, and the name that is left falls under the same rules. Only for a key that the
+user gives, so that exports can be compared, is the content hashed, too: up to the end of each content block, so that
+equal beginnings have equal hashes.
 
 Every cache that asks no more than how far prompts begin alike does the same with a trace as with its log. Routing by
 consistent hash, where a hash of the content decides, agrees no better than two drawings do; ARC and S3-FIFO, which
@@ -31,6 +33,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from prefold.analysis.model_names import disguised, is_public
 from prefold.analysis.record import Blocks, Place, Record
 from prefold.analysis.request import Marker, Request
 from prefold.analysis.traced import TracedPrompt
@@ -50,6 +53,7 @@ VERSION = 1
 LONGEST_KEY = 64
 """Bytes of a key."""
 
+_MOST_MODELS = 1_000  # then they are looked up anew
 _MOST_UNITS = 32 * 1024 * 1024  # in the tree: 128 MiB
 _MOST_NODES = 200_000  # in the tree: some 100 MiB
 _FIRST_POSITION = 2**31  # ids below are those of branches
@@ -83,6 +87,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
     replica: str = ""
     salt: str | None = None
     ends: list[_Count] = []
+    positions: list[_Count] = []
     markers: list[tuple[_Count, int | None]] = []
     system_end: _Count = 0
     output_units: _Count = 0
@@ -112,6 +117,7 @@ class Anonymiser:
         self._rename_models = rename_models
         self._is_shared = is_shared
         self._paths = _Paths()
+        self._models: dict[tuple[str, str], str] = {}
         self._start: int | None = None
         self._providers = frozenset(name for one in providers() for name in (one.name, *one.aliases))
 
@@ -139,13 +145,14 @@ class Anonymiser:
             units=request.units,
             path=self._paths.add(run),
             unit=request.unit,
-            model=self._model(record.model),
+            model=self._model(record.model, record.provider),
             provider=self._provider(record.provider),
             tenant=self._name("tenant", record.tenant),
             session=self._name("session", record.session),
             replica=self._name("replica", record.replica),
             salt=None if request.salt is None else self._name("salt", request.salt),
             ends=list(request.ends),
+            positions=list(request.positions),
             markers=[(marker.end, marker.ttl) for marker in request.markers],
             system_end=request.system_end,
             output_units=count(request.output),
@@ -168,12 +175,16 @@ class Anonymiser:
             self._start = math.floor(time)
         return time - self._start
 
-    def _model(self, name: str) -> str:
-        """A model's name; of one that was fine-tuned, what names its owner is hashed."""
-        if self._rename_models or not name.isprintable():
+    def _model(self, name: str, provider: str) -> str:
+        """A model's name where nothing in it is the user's own; else one that falls under the same rules."""
+        if self._rename_models or not name:
             return self._name("model", name)
-        tuning, base, owner = (*name.split(":", 2), "", "")[:3]
-        return f"{tuning}:{base}:{self._name('model', owner)}" if tuning == "ft" and owner else name
+        key = name, provider
+        if key not in self._models:
+            if len(self._models) == _MOST_MODELS:
+                self._models.clear()
+            self._models[key] = name if is_public(name) else disguised(name, provider, self._name("model", name))
+        return self._models[key]
 
     def _provider(self, name: str) -> str:
         return name if name in self._providers and not self._rename_models else self._name("provider", name)
@@ -296,7 +307,9 @@ def read_line(value: Mapping[str, Any], place: Place) -> Record | None:
         raise InvalidRequest(f"There is no record of a trace: {error}.", hint="Write the trace again.") from None
     units = line.units + line.output_units
     is_ascending = all(ends == sorted(set(ends)) for ends in (line.ends, [start for start, _ in line.path]))
-    if units > _LONGEST_PROMPT or not is_ascending or max([*line.ends, line.system_end], default=0) > line.units:
+    is_counted = len(line.positions) in (0, len(line.ends)) and line.positions == sorted(line.positions)
+    fits = is_ascending and is_counted and max([*line.ends, line.system_end], default=0) <= line.units
+    if units > _LONGEST_PROMPT or not fits:
         raise InvalidRequest("There is no record of a trace: its positions do not fit.", hint="Write the trace again.")
     run = expanded(line.path, units)
     cut = line.units * WIDTH
@@ -306,6 +319,7 @@ def read_line(value: Mapping[str, Any], place: Place) -> Record | None:
             block_tokens=line.unit,
             tokens=max(line.tokens, line.units * line.unit),
             ends=tuple(line.ends),
+            positions=tuple(line.positions),
             markers=tuple(Marker(end, ttl) for end, ttl in line.markers),
             system_end=line.system_end,
             salt=line.salt,

@@ -20,12 +20,32 @@ from prefold.analysis.breaks.contents import Contents, Repeats, rest_of_segment
 from prefold.analysis.breaks.diagnosis import Compared, Diagnoses, Diagnosis
 from prefold.analysis.breaks.recent import Earlier, Recent
 from prefold.analysis.caches.base import Reason, Served
+from prefold.analysis.caches.common import Steps
+from prefold.analysis.caches.resolve import rules_of_request
 from prefold.analysis.history import History, Known
-from prefold.analysis.record import Blocks, Place
+from prefold.analysis.record import Blocks, Body, Place
 from prefold.analysis.request import Request
 from prefold.prompts.causes import CAUSES
+from prefold.providers.rules import CacheRules
+
+AVOIDABLE = frozenset(
+    {
+        Reason.CHANGED_PREFIX,
+        Reason.EXPIRED,
+        Reason.EVICTED,
+        Reason.OTHER_REPLICA,
+        Reason.BREAKPOINT,
+        Reason.LOOKBACK,
+        Reason.NOT_KEPT,
+    }
+)
+"""Reasons that the user can do something about without asking another model or sharing with another tenant."""
+
+_Key = tuple[Reason, Diagnosis]
 
 _NOTHING = Diagnosis()
+_ELSEWHERE = frozenset({Reason.OTHER_TENANT, Reason.OTHER_MODEL})
+_SENT_IN_SCOPE = AVOIDABLE - {Reason.CHANGED_PREFIX}  # so that they are among what was sent before
 _MOST_ROWS = 1_000  # then new places count without their path
 _MOST_REASONS = 100
 OTHER_REASONS = "(others)"
@@ -34,6 +54,8 @@ OTHER_REASONS = "(others)"
 _CAUSES: Mapping[Reason, Diagnosis] = MappingProxyType(
     {
         Reason.BELOW_MINIMUM: Diagnosis("too_short"),
+        Reason.BREAKPOINT: Diagnosis("no_breakpoint"),
+        Reason.LOOKBACK: Diagnosis("lookback"),
         Reason.EXPIRED: Diagnosis("expired"),
         Reason.EVICTED: Diagnosis("evicted"),
         Reason.OTHER_REPLICA: Diagnosis("routed_away"),
@@ -54,6 +76,7 @@ class Row:
         path: where in the body, with `*` for positions in the conversation; empty where there is no place.
         tokens: how many.
         requests: in how many requests.
+        avoidable: those of `tokens` that the cache would have served, by its rules, had they not been lost.
     """
 
     reason: Reason
@@ -61,6 +84,12 @@ class Row:
     path: str
     tokens: int
     requests: int
+    avoidable: int = 0
+
+    @property
+    def key(self) -> tuple[Reason, str, str]:
+        """What it has in common with the rows of other requests."""
+        return self.reason, self.cause, self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +97,22 @@ class Break:
     """What breaks prefixes, and what it costs.
 
     Attributes:
+        reason: as in `Row`, and likewise `path`.
         cause: a name in `causes.CAUSES`; empty where a trace of blocks does not say.
-        path: as in `Row`.
+        path: where in the body.
         tokens: those that were computed for it.
         requests: in how many requests.
         before: an example: what stood there in the earlier request.
         after: the same in the later one.
         fix: one sentence: what to do.
         explanation: one sentence: what happened.
-        gain_tokens: those of `tokens` that the fix gives back: of a change in the text the share that it gave back in
-            the requests that were compared in full, of anything else all; 0 where there is no fix.
+        gain_tokens: those that the fix gives back, as far as the cache's rules allow: of a change in the text the share
+            that it gave back in the requests that were compared in full, of anything else all; 0 where there is none.
         example: where an earlier and a later request stand; empty where the earlier one is not known.
         miss_reasons: the provider's own words, and how often it said them of these requests.
     """
 
+    reason: Reason
     cause: str
     path: str
     tokens: int
@@ -95,34 +126,11 @@ class Break:
     miss_reasons: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """What providers reported, beside what was simulated for the same requests.
-
-    Attributes:
-        requests: those whose usage says what was read from the cache.
-        input_tokens: as reported.
-        hit_tokens: as reported.
-        simulated_input_tokens: as counted here.
-        simulated_hit_tokens: as simulated.
-    """
-
-    requests: int = 0
-    input_tokens: int = 0
-    hit_tokens: int = 0
-    simulated_input_tokens: int = 0
-    simulated_hit_tokens: int = 0
-
-    @property
-    def difference_tokens(self) -> int:
-        """Tokens that were read beyond what was simulated; negative where fewer were."""
-        return self.hit_tokens - self.simulated_hit_tokens
-
-
 @dataclass(slots=True)
 class _Total:
     tokens: int = 0
     requests: int = 0
+    avoidable: int = 0
 
 
 @dataclass(slots=True)
@@ -131,14 +139,16 @@ class _Broken:
 
     tokens: int = 0
     requests: int = 0
+    recoverable: int = 0  # those of `tokens` that the cache would have served
     shown: Compared | None = None
     example: tuple[Place, ...] = ()
     lost_tokens: int = 0
     gain_tokens: int = 0
     miss_reasons: Counter[str] = field(default_factory=Counter)
 
-    def add(self, tokens: int, request: Request, earlier: Earlier | None) -> None:
+    def add(self, tokens: int, recoverable: int, request: Request, earlier: Earlier | None) -> None:
         self.tokens += tokens
+        self.recoverable += recoverable
         self.requests += 1
         if earlier is not None and not self.example:
             self.example = earlier.place, request.record.place
@@ -159,67 +169,103 @@ class Attribution:
 
     Args:
         history: holds what was sent.
+        rules: of the cache that serves the requests; None for the one that each was sent to.
 
     Attributes:
         history: the same.
         input_tokens: those of all requests: the sum of all rows.
-        reported: what providers reported, where they did.
         miss_reasons: the providers' own words, and how often they said them.
     """
 
-    def __init__(self, history: History | None = None) -> None:
+    def __init__(self, history: History | None = None, rules: CacheRules | None = None) -> None:
         self.history = history or History()
         self.input_tokens = 0
-        self.reported = Reported()
+        self._rules = rules
         self.miss_reasons: Counter[str] = Counter()
         self._contents = Contents()
         self._recent = Recent()
         self._diagnoses = Diagnoses()
-        self._rows: dict[tuple[Reason, Diagnosis], _Total] = {(Reason.UNEXPLAINED, _NOTHING): _Total()}
-        self._broken: dict[tuple[Reason, Diagnosis], _Broken] = {}
+        self._rows: dict[_Key, _Total] = {(Reason.UNEXPLAINED, _NOTHING): _Total()}
+        self._broken: dict[_Key, _Broken] = {}
 
     @property
     def comparisons(self) -> int:
         """Pairs of requests that were compared in full."""
         return self._diagnoses.comparisons
 
-    def add(self, request: Request, served: Served) -> None:
+    def add(self, request: Request, served: Served) -> list[Row]:
         """Attribute the tokens of a request.
 
         Args:
             request: the next one of the log.
             served: what the cache did for it.
+
+        Returns:
+            What became of them: the rows of this request alone, from its start on.
         """
         known = self.history.add(request)
         sender = self._contents.sender(request, known.own // request.unit)
         earlier = self._recent.get(sender)
-        totals: dict[tuple[Reason, Diagnosis], int] = {}
+        totals: dict[_Key, int] = {}
         for part in self._parts(request, served, known, sender):
             key = part.reason, part.diagnosis
             totals[key] = totals.get(key, 0) + part.tokens
-        for key, tokens in totals.items():
+        recoverable = self._recoverable(request, max(served.hit, known.own), totals)
+        rows = []
+        for (reason, diagnosis), tokens in totals.items():
+            key = reason, diagnosis
+            back = recoverable.get(key, 0)
+            avoidable = back if reason in AVOIDABLE else 0
+            rows.append(Row(reason, diagnosis.cause, diagnosis.path, tokens, 1, avoidable))
             total = self._rows.setdefault(key, _Total())
             total.tokens += tokens
             total.requests += 1
+            total.avoidable += avoidable
             if _is_break(*key, request):
-                self._broken.setdefault(key, _Broken()).add(tokens, request, earlier)
+                self._broken.setdefault(key, _Broken()).add(tokens, back, request, earlier)
         self.input_tokens += request.tokens
-        self._reconcile(request, served)
         _count_word(self.miss_reasons, request.record.miss_reason)
+        return rows
+
+    def _recoverable(self, request: Request, sent: int, totals: Mapping[_Key, int]) -> dict[_Key, int]:
+        """The tokens that a request would have had from the cache, had they not been lost, by why they were.
+
+        What can be avoided comes back first, and then what another model or tenant has; both as far as the cache serves
+        prefixes of that length.
+
+        Args:
+            request: the request.
+            sent: tokens of its beginning that were sent before in its scope.
+            totals: its tokens.
+        """
+        steps = Steps(self._rules or rules_of_request(request), request.unit)
+        found: dict[_Key, int] = {}
+        served = totals.get((Reason.HIT, _NOTHING), 0)
+        for group in (AVOIDABLE, _ELSEWHERE):
+            lost = {key: tokens for key, tokens in totals.items() if key[0] in group and _is_avoidable(*key, request)}
+            sent += sum(tokens for (reason, _), tokens in lost.items() if reason not in _SENT_IN_SCOPE)
+            left = max(0, steps.hit(sent // request.unit, request) * request.unit - served)
+            for key, tokens in lost.items():
+                found[key] = min(tokens, left)
+                left -= found[key]
+                served += found[key]
+        return found
 
     def rows(self) -> list[Row]:
         """All reasons, in their order, the causes of each by tokens; one for `unexplained` in any case."""
         order = list(Reason)
         rows = [
-            Row(reason, diagnosis.cause, diagnosis.path, total.tokens, total.requests)
+            Row(reason, diagnosis.cause, diagnosis.path, total.tokens, total.requests, total.avoidable)
             for (reason, diagnosis), total in self._rows.items()
         ]
         return sorted(rows, key=lambda row: (order.index(row.reason), -row.tokens, row.cause, row.path))
 
     def breaks(self) -> list[Break]:
-        """What breaks prefixes, the most expensive first."""
-        found = [_break(reason, diagnosis, broken) for (reason, diagnosis), broken in self._broken.items()]
-        return sorted(found, key=lambda each: (-each.tokens, each.cause, each.path))
+        """What breaks prefixes: first what gives back most when it is mended, then what costs most."""
+        found = [
+            _break(reason, diagnosis, broken) for (reason, diagnosis), broken in self._broken.items() if broken.tokens
+        ]
+        return sorted(found, key=lambda each: (-each.gain_tokens, -each.tokens, each.cause, each.path))
 
     def _parts(self, request: Request, served: Served, known: Known, sender: int | None) -> Iterator[_Part]:
         """The stretches of a prompt, from its start on."""
@@ -235,7 +281,7 @@ class Attribution:
         )
         for reason, end in ends:
             if end > position:
-                yield _told(reason, end - position, request)
+                yield _Part(reason, end - position, _CAUSES.get(reason, _NOTHING))
                 position = end
         yield from self._unsent(request, known.own // request.unit, position, sender)
 
@@ -246,10 +292,12 @@ class Attribution:
         turn = self._recent.turn(request, known, sender)
         repeats = self._contents.visit(request, known, start, turn)
         is_sure = bool(repeats.stretches)
-        if not is_sure and turn.lost and unit == 1:
+        if not is_sure and turn.lost and isinstance(request.record.content, Body):
             repeats = rest_of_segment(request, start, turn)
         if repeats.stretches:
-            diagnosis = self._diagnose(request, known, repeats)
+            # What a conversation lost itself, it says best, even where another one repeated it since.
+            earlier = self._recent.get(turn.conversation if turn.lost else repeats.nearest)
+            diagnosis = self._diagnose(request, known, repeats, earlier, self._recent.get(sender))
             for stretch in repeats.stretches if is_sure or diagnosis.cause else ():
                 if stretch.start * unit > position:
                     yield _Part(Reason.COLD, stretch.start * unit - position)
@@ -262,10 +310,11 @@ class Attribution:
         if request.tokens > whole:
             yield _Part(Reason.COLD if start < units else Reason.BLOCK_TAIL, request.tokens - whole)
 
-    def _diagnose(self, request: Request, known: int, repeats: Repeats) -> Diagnosis:
+    def _diagnose(
+        self, request: Request, known: int, repeats: Repeats, earlier: Earlier | None, opening: Earlier | None
+    ) -> Diagnosis:
         """Why content is repeated that was sent before; keeps an example."""
-        earlier = self._recent.get(repeats.nearest)
-        answer = self._diagnoses.ask(earlier, request, known, repeats)
+        answer = self._diagnoses.ask(earlier, opening, request, known, repeats)
         diagnosis = answer.diagnosis if isinstance(answer, Compared) else answer
         if len(self._rows) >= _MOST_ROWS and (Reason.CHANGED_PREFIX, diagnosis) not in self._rows:
             diagnosis = Diagnosis(diagnosis.cause)
@@ -281,30 +330,18 @@ class Attribution:
             broken.example = earlier.place, request.record.place
         return diagnosis
 
-    def _reconcile(self, request: Request, served: Served) -> None:
-        usage = request.record.usage
-        if usage is None or not usage.is_reported:
-            return
-        so_far = self.reported
-        self.reported = Reported(
-            so_far.requests + 1,
-            so_far.input_tokens + usage.input,
-            so_far.hit_tokens + usage.read,
-            so_far.simulated_input_tokens + request.tokens,
-            so_far.simulated_hit_tokens + min(served.hit, request.tokens),
-        )
-
 
 def _count_word(words: Counter[str], word: str) -> None:
     if word:
         words[word if word in words or len(words) < _MOST_REASONS else OTHER_REASONS] += 1
 
 
-def _told(reason: Reason, tokens: int, request: Request) -> _Part:
-    """Tokens whose reason the cache gave."""
-    if reason is Reason.BREAKPOINT:
-        return _Part(reason, tokens, Diagnosis("lookback" if request.markers else "no_breakpoint"))
-    return _Part(reason, tokens, _CAUSES.get(reason, _NOTHING))
+def _is_avoidable(reason: Reason, diagnosis: Diagnosis, request: Request) -> bool:
+    """Whether tokens need not have been lost. Content that comes behind another beginning for no cause has to be.
+
+    But in traces, which give no causes.
+    """
+    return reason is not Reason.CHANGED_PREFIX or bool(diagnosis.cause) or isinstance(request.record.content, Blocks)
 
 
 def _is_break(reason: Reason, diagnosis: Diagnosis, request: Request) -> bool:
@@ -315,15 +352,14 @@ def _is_break(reason: Reason, diagnosis: Diagnosis, request: Request) -> bool:
 
 def _break(reason: Reason, diagnosis: Diagnosis, broken: _Broken) -> Break:
     cause = CAUSES.get(diagnosis.cause)
-    gain = broken.tokens
+    gain = broken.recoverable
     if reason is Reason.CHANGED_PREFIX:
-        gain = broken.tokens * min(broken.gain_tokens, broken.lost_tokens) // (broken.lost_tokens or 1)
-    elif reason is Reason.BELOW_MINIMUM:
-        gain = 0
+        gain = gain * min(broken.gain_tokens, broken.lost_tokens) // (broken.lost_tokens or 1)
     shown = broken.shown or Compared(
         diagnosis, fix=cause.fix if cause else "", explanation=cause.summary if cause else _HISTORY_CHANGED
     )
     return Break(
+        reason,
         diagnosis.cause,
         diagnosis.path,
         broken.tokens,

@@ -1,16 +1,28 @@
-"""What the input of a log costs as it was served, and what a token costs on average."""
+"""What the input of a log costs as it was served, and what it would have cost had nothing been lost without need."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prefold.analysis.attribution import Row
 from prefold.analysis.caches.base import Reason, Served
 from prefold.analysis.caches.spec import CacheSpec
+from prefold.analysis.reported import reported_usage
 from prefold.analysis.request import Request
 from prefold.analysis.tally import Billed, PriceOf
-from prefold.providers.prices import Price, Prices
-from prefold.providers.usage import Usage
+from prefold.providers.prices import Prices
+
+_Key = tuple[Reason, str, str]
+
+
+@dataclass(slots=True)
+class _Sums:
+    """What tokens cost, and what that is beyond having read them from the cache."""
+
+    cost: float = 0.0
+    beyond_reading: float = 0.0
 
 
 class Bill:
@@ -24,62 +36,103 @@ class Bill:
     def __init__(self, spec: CacheSpec, prices: Prices | None) -> None:
         self._prices = prices
         self._price_of = PriceOf(prices, spec.rules)
-        self._billed: dict[int, tuple[Price, Billed]] = {}
         self._unpriced = 0
+        self._tokens = 0  # as they were counted here; of requests with a price
+        self._now = 0.0
+        self._possible = 0.0
+        self._computed = 0.0  # if nothing came from a cache
+        self._read = 0.0  # if everything did
+        self._rows: dict[_Key, _Sums] = {}
 
-    def add(self, request: Request, served: Served) -> None:
-        """Count a request. Where its usage was reported, that is what was paid for."""
-        price = self._price_of(request)
+    def add(self, request: Request, served: Served, rows: Sequence[Row]) -> None:
+        """Count a request. Where its usage was reported, that is what was paid for.
+
+        Args:
+            request: the next one.
+            served: what the cache did for it.
+            rows: what became of its tokens.
+        """
+        usage = reported_usage(request)
+        sent = request.tokens if usage is None else usage.input
+        price = self._price_of(replace(request, tokens=sent))  # what was billed decides which price holds
         if price is None:
             self._unpriced += 1
             return
-        _, billed = self._billed.setdefault(id(price), (price, Billed()))
-        usage = request.record.usage
-        if usage is not None and usage.is_reported:
-            billed.add_usage(usage)
+        billed = Billed()
+        if usage is None:
+            billed.add(sent, served)
         else:
-            billed.add(request.tokens, served)
+            billed.add_usage(usage)
+        avoidable = sum(row.avoidable for row in rows)
+        if request.tokens:
+            avoidable = avoidable * sent // request.tokens
+        now = billed.cost(price)
+        self._now += now
+        self._possible += min(now, _had_read(billed, avoidable).cost(price))
+        self._computed += Billed(uncached=sent).cost(price)
+        self._read += Billed(read=sent).cost(price)
+        self._tokens += request.tokens
+        self._share(now, Billed(read=billed.read).cost(price), Billed(read=sent).cost(price), request.tokens, rows)
+
+    def _share(self, now: float, read: float, all_read: float, tokens: int, rows: Sequence[Row]) -> None:
+        """Share what a request costs among its rows: what was read has its price, and all else bears the rest."""
+        hit = sum(row.tokens for row in rows if row.reason is Reason.HIT)
+        if not hit or hit == tokens:
+            read = now * hit / (tokens or 1)
+        for row in rows:
+            part = read * row.tokens / hit if row.reason is Reason.HIT else (now - read) * row.tokens / (tokens - hit)
+            sums = self._rows.setdefault(row.key, _Sums())
+            sums.cost += part
+            sums.beyond_reading += max(0.0, part - all_read * row.tokens / tokens)
 
     @property
-    def _tokens(self) -> int:
-        return sum(billed.tokens for _, billed in self._billed.values())
+    def saved(self) -> float | None:
+        """What would not have been paid had nothing been lost without need; None where nothing has a price."""
+        return self._now - self._possible if self._tokens else None
 
-    @property
-    def _computed(self) -> float:
-        """What it would cost if nothing came from a cache."""
-        return sum(price.cost_of(Usage(billed.tokens)).input for price, billed in self._billed.values())
+    def of_row(self, key: _Key) -> float | None:
+        """What the tokens of a row cost, which sums to what all cost; None where nothing has a price."""
+        return self._rows.get(key, _Sums()).cost if self._tokens else None
 
-    @property
-    def _read(self) -> float:
-        """What it would cost if all came from a cache."""
-        return sum(price.cost_of(Usage(read=billed.tokens)).input for price, billed in self._billed.values())
-
-    def of_avoidable(self, tokens: int) -> float | None:
-        """What computing tokens costs more than reading them from the cache would; None where nothing has a price."""
-        return tokens * (self._computed - self._read) / self._tokens if self._tokens else None
+    def of_break(self, key: _Key) -> float | None:
+        """What those tokens cost more than reading them from the cache would; None where nothing has a price."""
+        return self._rows.get(key, _Sums()).beyond_reading if self._tokens else None
 
     def of_computed(self, tokens: int) -> float | None:
-        """What computing tokens costs; None where nothing has a price."""
+        """What computing tokens costs on average; None where nothing has a price."""
         return tokens * self._computed / self._tokens if self._tokens else None
 
-    def of_row(self, row: Row) -> float | None:
-        """What the tokens of a row cost, at the log's average prices; None where nothing has a price."""
-        if not self._tokens:
-            return None
-        return row.tokens * (self._read if row.reason is Reason.HIT else self._computed) / self._tokens
+    def of_read(self, tokens: int) -> float | None:
+        """What reading tokens from the cache costs on average; None where nothing has a price."""
+        return tokens * self._read / self._tokens if self._tokens else None
 
-    def as_json(self, avoidable: int) -> dict[str, Any] | None:
+    def as_json(self) -> dict[str, Any] | None:
         """Cost now, cost if nothing avoidable were computed, and cost without any cache."""
-        saved = self.of_avoidable(avoidable)
-        if self._prices is None or saved is None:
+        if self._prices is None or not self._tokens:
             return None
-        now = sum(billed.cost(price) for price, billed in self._billed.values())
         return {
             "currency": self._prices.currency,
-            "now": now,
-            "possible": max(0.0, now - saved),
+            "now": self._now,
+            "possible": self._possible,
             "without_cache": self._computed,
             "prices": self._prices.source,
             "prices_age_days": self._prices.age_days,
             "unpriced_requests": self._unpriced,
         }
+
+
+def _had_read(billed: Billed, tokens: int) -> Billed:
+    """What would have been billed had more tokens been read.
+
+    They are taken from those neither read nor written, which cost least, and only then from those written: rather too
+    little is promised than too much.
+    """
+    left = min(tokens, billed.tokens - billed.read)
+    uncached = min(left, billed.uncached)
+    had = Billed(billed.uncached - uncached, billed.read + left)
+    left -= uncached
+    for ttl, count in sorted(billed.written.items()):
+        spared = min(left, count)
+        had.written[ttl] = count - spared
+        left -= spared
+    return had

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 from operator import attrgetter
 
+from prefold.analysis.memory import MOST_NODES, MOST_UNITS
 from prefold.analysis.request import Request
 from prefold.core.keys import Scope
 from prefold.core.radix import Leaves, RadixTree
@@ -36,9 +37,6 @@ from prefold.core.tokens import count
 from prefold.errors import UsageError
 
 _USED = attrgetter("used")
-
-MOST_UNITS = 1 << 25
-"""Units that are remembered, 4 bytes each; beyond so many, those whose last use lies furthest back are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +87,17 @@ class Bounds:
     stretch of units that is used again: the optimum needs the future.
 
     Args:
-        most_units: units that are remembered.
+        most_units: units that are remembered; beyond so many, those whose last use lies furthest back are forgotten.
+        most_nodes: nodes of the tree that are remembered.
     """
 
-    def __init__(self, most_units: int = MOST_UNITS) -> None:
+    def __init__(self, most_units: int = MOST_UNITS, most_nodes: int = MOST_NODES) -> None:
         self.unit = 0
         """Tokens that an id stands for; 0 before the first request."""
         self.input_tokens = 0
         self._most_units = most_units
-        self._forgot = False
+        self._most_nodes = most_nodes
+        self._remembered: int | None = None  # units that were never fewer, once some had been forgotten
         self._leaves: Leaves[None] = Leaves()
         self._tree: RadixTree[None] = RadixTree(None, _no_values, self._leaves)
         self._owned = _Sums()
@@ -142,19 +142,21 @@ class Bounds:
 
     def _forget(self) -> None:
         tree = self._tree
-        while tree.size > self._most_units:
-            self._forgot = True
+        while tree.size > self._most_units or tree.node_count > self._most_nodes:
             leaf = self._leaves.oldest()
             if leaf is None:
                 raise AssertionError("units in the tree without a leaf")
-            gone = min(leaf.length, tree.size - self._most_units)
+            gone = leaf.length
+            if tree.node_count <= self._most_nodes:
+                gone = min(gone, tree.size - self._most_units)
             self._owned.add(leaf.used, -gone)
             tree.truncate(leaf, leaf.length - gone)
+            self._remembered = min(tree.size, self._remembered or tree.size)
 
     @property
     def is_exact(self) -> bool:
         """Whether nothing was forgotten; else the optimum is at least what `optimum` says."""
-        return not self._forgot
+        return self._remembered is None
 
     def lru(self) -> Curve:
         """Hits of least recently used at every capacity."""
@@ -166,7 +168,7 @@ class Bounds:
         slopes = list(accumulate(bends[corner] for corner in corners))
         rises = (slope * (stop - start) for slope, start, stop in zip(slopes, corners, corners[1:], strict=False))
         hits = list(accumulate(rises, initial=0))[: len(corners)]
-        limit = self._most_units * self.unit if self._forgot else None
+        limit = None if self._remembered is None else self._remembered * self.unit
         return Curve(self.unit or 1, self.input_tokens, limit, corners, hits, slopes)
 
     def optimum(self, capacity: int) -> int:

@@ -31,6 +31,7 @@ def coarsened(request: Request) -> Request:
         run=bytes(ids),
         unit=BLOCK_TOKENS,
         ends=(),
+        positions=(),
         markers=(),
         system_end=request.system_end // BLOCK_TOKENS,
         output=b"",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -147,21 +150,23 @@ class ComparisonAside:
         return self._answer(self._connection)
 
     def _send(self) -> None:
-        if self._connection is None:
-            self._connection = self._start()
-            self._is_long = True
-        for start in range(0, len(self._waiting), _BATCH):
-            try:
-                self._connection.send_bytes(pack_requests(self._waiting[start : start + _BATCH]))
-            except OSError:  # it stopped, and says why
-                self._answer(self._connection)
-        self._waiting.clear()
+        with _uninterrupted():
+            if self._connection is None:
+                self._connection = self._start()
+                self._is_long = True
+            for start in range(0, len(self._waiting), _BATCH):
+                try:
+                    self._connection.send_bytes(pack_requests(self._waiting[start : start + _BATCH]))
+                except OSError:  # it stopped, and says why
+                    self._answer(self._connection)
+            self._waiting.clear()
 
     def _start(self) -> Connection:
         context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks
         ours, theirs = context.Pipe()
         process = context.Process(target=_compare, args=(theirs, self._specs, self._load_prices), daemon=True)
-        process.start()
+        with _deaf_children():
+            process.start()
         self._process = process
         theirs.close()
         return ours
@@ -179,6 +184,36 @@ class ComparisonAside:
         return compared
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Have Ctrl-C wait until the block ends: half a message in a pipe could not be taken back."""
+    if threading.current_thread() is not threading.main_thread():  # Ctrl-C reaches the main thread only
+        yield
+        return
+    caught: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: caught.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if caught:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Have processes that start in the block not hear Ctrl-C, from their first moment on."""
+    if not hasattr(signal, "pthread_sigmask"):  # on Windows they ignore it as soon as they run
+        yield
+        return
+    resource_tracker.ensure_running()  # which else would be started in the block, and unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _compare(connection: Connection, specs: Sequence[CacheSpec], load_prices: Callable[[], Prices | None]) -> None:
     """What the second process does: requests come in batches, an empty one ends them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides
@@ -188,7 +223,7 @@ def _compare(connection: Connection, specs: Sequence[CacheSpec], load_prices: Ca
             for request in unpack_requests(batch):
                 here.add(request)
         connection.send(here.result())
-    except EOFError:  # the first process is gone
+    except (EOFError, OSError):  # the first process is gone
         return
     except PrefoldError as error:
         connection.send(error)

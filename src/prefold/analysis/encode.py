@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Protocol
 
+from prefold.analysis.caches.resolve import rules_of_request
 from prefold.analysis.encoding.bodies import BodyReader
-from prefold.analysis.encoding.parts import Texts
+from prefold.analysis.encoding.parts import Part, Texts
+from prefold.analysis.encoding.settings import setting_fields, with_settings
 from prefold.analysis.record import Blocks, Body, Place, Record
 from prefold.analysis.request import Marker, Request
 from prefold.analysis.traced import TracedPrompt
 from prefold.core.tokens import count
 from prefold.errors import InvalidRequest
 from prefold.prompts.breakpoints.markers import entries_asked
+from prefold.prompts.breakpoints.positions import numbered
 from prefold.prompts.prompt import Dialect
 from prefold.prompts.tokens import counter_for
 from prefold.providers.rules import Control, rules_for
@@ -103,19 +107,23 @@ class Encoder:
         if isinstance(record.answer, str) and record.answer:
             header = _ANSWER_HEADERS.get(form.dialect, "\n<|assistant|>\n")
             output = texts.run(header) + texts.run(record.answer)
-        return Request(
+        request = Request(
             run=part.run,
             unit=1,
             tokens=count(part.run),
             time=time,
             record=record,
             ends=ends,
+            positions=_positions(part),
             markers=tuple(Marker(ends[index], ttl) for index, ttl in asked),
             system_end=part.system_units,
             salt=self._salt(record, form.parameters.get("cache_salt")),
             output=output,
             output_tokens=_output_tokens(record, count(output)),
         )
+        if form.parameters.keys().isdisjoint(setting_fields()):
+            return request
+        return replace(request, run=with_settings(request.run, part, form.parameters, rules_of_request(request)))
 
     def _texts(self, model: str) -> Texts:
         """What encodes texts for a model; models with one tokenizer share it."""
@@ -174,6 +182,12 @@ def encoded(records: Iterable[Record], encoder: Encoder, log: Refusing | None) -
             log.refuse(record.place, error.message)
             continue
         yield request
+
+
+def _positions(part: Part) -> tuple[int, ...]:
+    """The number of each segment's position; none where each segment is one."""
+    runs = dict(part.runs)
+    return numbered(map(runs.get, range(len(part.lengths)))) if runs else ()
 
 
 def _output_tokens(record: Record, counted: int) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from prefold.analysis.memory import MOST_NODES, MOST_UNITS
 from prefold.analysis.request import Request
 from prefold.core.keys import SHARED, Scope
 from prefold.core.radix import Leaves, Node, RadixTree
 
-_CAPACITY = 1 << 23  # units, four bytes each
 _MOST_SCOPES = 1 << 16
+_Senders = int
+"""A set of scopes: a bit for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class History:
         forgot: whether anything was forgotten, so that what is called new may be older than that.
     """
 
-    def __init__(self, capacity: int = _CAPACITY) -> None:
+    def __init__(self, capacity: int = MOST_UNITS) -> None:
         self.forgot = False
         self._capacity = capacity
         self._namespaces: dict[int, Scope] = {1: SHARED}
@@ -48,10 +50,10 @@ class History:
         self._begin()
 
     def _begin(self) -> None:
-        self._leaves: Leaves[set[int]] = Leaves()
-        self._tree: RadixTree[set[int]] = RadixTree(set(), lambda senders, _: (set(senders), senders), self._leaves)
+        self._leaves: Leaves[_Senders] = Leaves()
+        self._tree: RadixTree[_Senders] = RadixTree(0, lambda senders, _: (senders, senders), self._leaves)
         self._scopes: dict[tuple[str, str | None], int] = {}
-        self._models: list[str] = []  # by scope
+        self._of_model: dict[str, _Senders] = {}
 
     def look(self, request: Request) -> Known:
         """How much of a request was sent before. Changes nothing."""
@@ -60,38 +62,42 @@ class History:
 
     def add(self, request: Request) -> Known:
         """Note that a request was sent; returns how much of it was sent before."""
-        scope = self._scopes.get(request.scope)
-        if scope is None:
-            if len(self._models) == _MOST_SCOPES:
+        sender = self._scopes.get(request.scope)
+        if sender is None:
+            if len(self._scopes) == _MOST_SCOPES:
                 self.forgot = True
                 self._begin()
-            scope = self._scopes[request.scope] = len(self._models)
-            self._models.append(request.record.model)
+            sender = self._scopes[request.scope] = 1 << len(self._scopes)
+            model = request.record.model
+            self._of_model[model] = self._of_model.get(model, 0) | sender
         self._clock += 1
-        tree = self._tree
-        inserted = tree.insert(request.run, self._namespace(request.unit), lambda *_: {scope}, self._clock)
+        tree, namespace = self._tree, self._namespace(request.unit)
+        inserted = tree.insert(request.run, namespace, lambda *_: sender, self._clock)
         node = inserted.node
         tree.touch(node, self._clock)
         if inserted.added and node.parent is not None:
             node = node.parent
         known = self._known(request, node, inserted.existed)
-        while node.parent is not None and scope not in node.value:
-            node.value.add(scope)
+        while node.parent is not None and not node.value & sender:
+            node.value |= sender
             node = node.parent
-        while tree.size > self._capacity and (oldest := self._leaves.oldest()) is not None:
+        while tree.size > self._capacity or tree.node_count > MOST_NODES:
+            if (oldest := self._leaves.oldest()) is None:
+                break
             self.forgot = True
-            tree.truncate(oldest, max(0, oldest.length - (tree.size - self._capacity)))
+            tree.truncate(oldest, 0)
         return known
 
-    def _known(self, request: Request, node: Node[set[int]], reach: int) -> Known:
+    def _known(self, request: Request, node: Node[_Senders], reach: int) -> Known:
         """How much was sent of a prompt that matches `reach` units, the last of them in `node`."""
-        scope, model, unit = self._scopes.get(request.scope, -1), request.record.model, request.unit
+        sender, unit = self._scopes.get(request.scope, 0), request.unit
+        of_model = self._of_model.get(request.record.model, 0)
         tenants = 0
         while node.parent is not None:
-            if scope in node.value:
+            if node.value & sender:
                 own = min(node.stop, reach) * unit
                 return Known(own, max(own, tenants), reach * unit)
-            if not tenants and any(self._models[sender] == model for sender in node.value):
+            if not tenants and node.value & of_model:
                 tenants = min(node.stop, reach) * unit
             node = node.parent
         return Known(0, tenants, reach * unit)

@@ -34,6 +34,8 @@ class Request:
         record: where it came from.
         ends: units before the end of each content block, ascending, the last one being the whole run; empty where the
             log does not say.
+        positions: the number of the position that each of them is in, as providers count that take a run of tool calls,
+            or of their results, for one; empty where each end is a position of its own.
         markers: cache markers, ascending.
         system_end: units of tools and system prompt, which come first; 0 where the log does not say.
         salt: what keeps it apart from requests with another salt; None to share.
@@ -47,6 +49,7 @@ class Request:
     time: float
     record: Record
     ends: tuple[int, ...] = ()
+    positions: tuple[int, ...] = ()
     markers: tuple[Marker, ...] = ()
     system_end: int = 0
     salt: str | None = None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any
 
+from prefold.analysis.bill import Bill
 from prefold.analysis.record import Body
 from prefold.analysis.request import Request
 from prefold.core.tokens import WIDTH
@@ -94,6 +96,65 @@ class Routes:
         if len(self._seen) > _REMEMBERED:
             self._seen.popitem(last=False)
         return False
+
+
+def five_routes(routes: Routes, bill: Bill, avoidable: int) -> list[dict[str, Any]]:
+    """What the report says of each route.
+
+    Args:
+        routes: what the log says.
+        bill: what its tokens cost.
+        avoidable: tokens that were lost without need.
+    """
+    return [
+        _route(
+            "provider_cache",
+            avoidable,
+            bill.saved,
+            "Input that was sent before and is computed again, and need not be: the same answers, for less.",
+        ),
+        _saving(
+            "exact_repeat",
+            routes.exact_repeat,
+            bill,
+            "Requests that an earlier one equals byte for byte: its answer can be kept.",
+        ),
+        _saving(
+            "semantic",
+            routes.semantic,
+            bill,
+            "First questions that differ from an earlier one in case, spacing or punctuation only. A cache that goes "
+            "by meaning finds more, and can be wrong.",
+        ),
+        _saving(
+            "compaction",
+            routes.compaction,
+            bill,
+            "History before the last 20 blocks of a conversation. Each time it is summarised, what follows is computed "
+            "once more, and something is forgotten.",
+        ),
+        _saving(
+            "smaller_model",
+            routes.smaller_model,
+            bill,
+            "Requests with answers of 64 tokens at most, which a smaller model may do as well; what it would cost "
+            "depends on that model.",
+            is_priced=False,
+        ),
+    ]
+
+
+def _saving(name: str, saving: Saving, bill: Bill, text: str, *, is_priced: bool = True) -> dict[str, Any]:
+    """A route that spares input, of which some is read from the cache anyway."""
+    computed = bill.of_computed(saving.input_tokens - saving.hit_tokens)
+    read = bill.of_read(saving.hit_tokens)
+    saved = computed + read if is_priced and computed is not None and read is not None else None
+    return _route(name, saving.input_tokens, saved, f"{saving.requests:,} requests. {text}")
+
+
+def _route(name: str, tokens: int, cost: float | None, text: str) -> dict[str, Any]:
+    lossless = name in ("provider_cache", "exact_repeat")
+    return {"route": name, "lossless": lossless, "saved_tokens": tokens, "saved_cost": cost, "text": text}
 
 
 def _digest(request: Request, *content: bytes) -> int:

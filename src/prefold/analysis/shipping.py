@@ -21,7 +21,8 @@ def pack_requests(requests: Sequence[Request]) -> bytes:
         [
             (
                 (one.run, one.unit, one.tokens, one.time),
-                (one.ends, [(marker.end, marker.ttl) for marker in one.markers], one.system_end, one.salt),
+                (one.ends, one.positions, one.system_end, one.salt),
+                [(marker.end, marker.ttl) for marker in one.markers],
                 (one.output, one.output_tokens),
                 (one.record.model, one.record.provider, one.record.tenant, one.record.session),
                 (one.record.duration, one.record.ttft, one.record.stop, one.record.replica),
@@ -34,9 +35,9 @@ def pack_requests(requests: Sequence[Request]) -> bytes:
 def unpack_requests(batch: bytes) -> list[Request]:
     """The requests of a batch."""
     requests = []
-    for prompt, places, answer, names, times in marshal.loads(batch):  # noqa: S302 - from our own process
+    for prompt, places, markers, answer, names, times in marshal.loads(batch):  # noqa: S302 - from our own process
         run, unit, tokens, time = prompt
-        ends, markers, system_end, salt = places
+        ends, positions, system_end, salt = places
         output, output_tokens = answer
         model, provider, tenant, session = names
         duration, ttft, stop, replica = times
@@ -60,6 +61,7 @@ def unpack_requests(batch: bytes) -> list[Request]:
                 time=time,
                 record=record,
                 ends=ends,
+                positions=positions,
                 markers=tuple(Marker(end, ttl) for end, ttl in markers),
                 system_end=system_end,
                 salt=salt,

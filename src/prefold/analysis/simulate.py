@@ -10,6 +10,7 @@ from prefold.analysis.caches.base import CacheModel, Served
 from prefold.analysis.caches.build import build
 from prefold.analysis.caches.shared import SharedPrefixes, can_share, sharing_key
 from prefold.analysis.caches.spec import CacheSpec
+from prefold.analysis.named_replicas import cache_of_log
 from prefold.analysis.request import Request
 from prefold.analysis.tally import Meter, PriceOf, Tally
 from prefold.providers.prices import Prices
@@ -126,7 +127,7 @@ class Simulation:
         self._groups: list[tuple[_Group, list[Meter]]] = []
         alike: dict[tuple[bool, bool], list[int]] = {}
         for index, spec in enumerate(specs):
-            cache = build(spec)
+            cache = cache_of_log(spec) if spec.rules is None else build(spec)
             if can_share(spec):
                 alike.setdefault(sharing_key(spec), []).append(index)
             else:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
+from prefold.analysis.caches.resolve import PLAIN
+from prefold.providers.rules import providers as known_providers
+
 
 class Situation(StrEnum):
     """Who runs the cache that a log was written in front of."""
@@ -17,8 +20,8 @@ class Situation(StrEnum):
     LAPTOP = "laptop"
 
 
-_ENGINES = frozenset({"vllm", "sglang", "tensorrt_llm", "lmcache"})
-_LAPTOP_ENGINES = frozenset({"llamacpp", "prefold"})
+LAPTOP_ENGINES = ("llama.cpp", "prefold")
+"""Engines that people run for themselves alone."""
 
 
 def guess_situation(providers: Mapping[str, int], *, replicas: int, salts: int) -> Situation:
@@ -32,11 +35,15 @@ def guess_situation(providers: Mapping[str, int], *, replicas: int, salts: int) 
     most = max(providers, key=lambda name: providers[name], default="")
     if replicas > 1:
         return Situation.MANY_REPLICAS
-    if most in _LAPTOP_ENGINES:
+    if most in LAPTOP_ENGINES:
         return Situation.LAPTOP
     if salts > 1:
         return Situation.MANY_TENANTS
-    return Situation.OWN_ENGINE if most in _ENGINES else Situation.HOSTED_API
+    # A trace of blocks is what an engine writes.
+    engines = {PLAIN.provider} | {
+        rules.provider for known in known_providers() for rules in known.families if rules.self_hosted
+    }
+    return Situation.OWN_ENGINE if most in {PLAIN.provider, *engines} else Situation.HOSTED_API
 
 
 FIRST_STEPS: Mapping[Situation, tuple[str, ...]] = MappingProxyType(
@@ -48,4 +55,4 @@ FIRST_STEPS: Mapping[Situation, tuple[str, ...]] = MappingProxyType(
         Situation.LAPTOP: ("prefix", "slots", "order", "capacity"),
     }
 )
-"""What pays first in each situation: names of steps in `prefold.analysis.advice`."""
+"""What can be done in each situation: names of steps in `prefold.analysis.advice`; of equal gains the first counts."""

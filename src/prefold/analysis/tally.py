@@ -13,6 +13,7 @@ from prefold.providers.rules import CacheRules
 from prefold.providers.usage import Usage
 
 _PER_MILLION = 1_000_000
+_FIVE_MINUTES = 300
 
 
 @dataclass(slots=True)
@@ -22,53 +23,45 @@ class Billed:
     Attributes:
         uncached: neither read nor written.
         read: from the cache.
-        write: to the cache, whatever their lifetime.
-        write_1h: those of `write` that are kept for an hour.
-        token_seconds: tokens written times the seconds that they are kept.
+        written: to the cache, by their lifetime in seconds; 0 for one that nobody stated.
     """
 
     uncached: int = 0
     read: int = 0
-    write: int = 0
-    write_1h: int = 0
-    token_seconds: int = 0
+    written: dict[int, int] = field(default_factory=dict)
 
     def add(self, tokens: int, served: Served) -> None:
         """Count a request of `tokens` input tokens."""
-        written = 0
-        for ttl, count in served.written.items():
-            written += count
-            self.token_seconds += count * ttl
-            if ttl == HOUR:
-                self.write_1h += count
-        self.uncached += tokens - served.hit - written
+        self.uncached += tokens - served.hit
         self.read += served.hit
-        self.write += written
+        for ttl, count in served.written.items():
+            self.uncached -= count
+            self.written[ttl] = self.written.get(ttl, 0) + count
 
     def add_usage(self, usage: Usage) -> None:
         """Count a request as it was reported."""
-        self.uncached += usage.uncached
-        self.read += usage.read
-        self.write += usage.write
-        self.write_1h += usage.write_1h
+        unstated = usage.write - usage.write_5m - usage.write_1h
+        written = {0: unstated, _FIVE_MINUTES: usage.write_5m, HOUR: usage.write_1h}
+        self.merge(Billed(usage.uncached, usage.read, {ttl: count for ttl, count in written.items() if count}))
 
     @property
     def tokens(self) -> int:
         """All of them."""
-        return self.uncached + self.read + self.write
+        return self.uncached + self.read + sum(self.written.values())
 
     def merge(self, other: Billed) -> None:
         """Add another sum."""
         self.uncached += other.uncached
         self.read += other.read
-        self.write += other.write
-        self.write_1h += other.write_1h
-        self.token_seconds += other.token_seconds
+        for ttl, count in other.written.items():
+            self.written[ttl] = self.written.get(ttl, 0) + count
 
     def cost(self, price: Price) -> float:
         """What the tokens cost, storage included where its price is known."""
-        usage = Usage(self.uncached, self.read, self.write, write_1h=self.write_1h)
-        return price.cost_of(usage).input + (price.storage or 0.0) * self.token_seconds / HOUR / _PER_MILLION
+        kept = (price.storage or 0.0) / HOUR  # for each second
+        # Ascending, so that the sum does not depend on what came first.
+        written = sum(count * (price.write_for(ttl) + ttl * kept) for ttl, count in sorted(self.written.items()))
+        return (self.uncached * price.input + self.read * price.read + written) / _PER_MILLION
 
 
 @dataclass(slots=True)

@@ -14,15 +14,20 @@ class TracedPrompt(Blocks):
 
     Attributes:
         ends: units before the end of each content block.
+        positions: the number of the position of each, as in `Request`.
         markers: cache markers.
         system_end: units of tools and system prompt.
         salt: what keeps it apart from requests with another salt; None to share.
+        names_content: whether equal ids mean equal content wherever they stand; otherwise only behind equal beginnings,
+            so that nobody can say what of it comes again behind another one.
     """
 
     ends: tuple[int, ...] = ()
+    positions: tuple[int, ...] = ()
     markers: tuple[Marker, ...] = ()
     system_end: int = 0
     salt: str | None = None
+    names_content: bool = False
 
     def completed(self, request: Request) -> Request:
         """What its ids alone make a request of, with the rest; a salt that the request has keeps it apart as well."""
@@ -30,6 +35,7 @@ class TracedPrompt(Blocks):
         return replace(
             request,
             ends=self.ends,
+            positions=self.positions,
             markers=self.markers,
             system_end=self.system_end,
             salt=":".join(salts) if salts else None,

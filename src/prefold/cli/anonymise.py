@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import click
 
+from prefold.cli.log_options import log_options
 from prefold.cli.session import console
 
 if TYPE_CHECKING:
@@ -33,11 +32,7 @@ _SHORTEST_SECRET = 16  # characters: fewer can be tried out
     help="Environment variable with a secret, so that exports made with it can be compared.  [default: a random key]",
 )
 @click.option("--rename-models", is_flag=True, help="Rename models and providers too, which loses rules and prices.")
-@click.option("--log-format", metavar="NAME", help="Format of the log.  [default: recognised by content]")
-@click.option(
-    "--tokenizer", metavar="NAME|PATH", help="What counts tokens.  [default: the model's own, or an estimate]"
-)
-@click.option("--lenient", is_flag=True, help="Count lines that cannot be read, and leave them out.")
+@log_options
 def anonymise(
     sources: tuple[str, ...],
     output: Path | None,
@@ -56,16 +51,24 @@ def anonymise(
     the provider counted.
     """
     import secrets
+    import sys
+    from contextlib import nullcontext
 
     from prefold.analysis.anonymise import LONGEST_KEY, Anonymiser
     from prefold.analysis.encode import Encoder, encoded
     from prefold.cli.log_progress import reading
+    from prefold.cli.outputs import check_output, replacing
     from prefold.errors import InvalidRequest
 
+    if output is not None:
+        check_output(output, sources)
     key = secrets.token_bytes(LONGEST_KEY) if key_env is None else _key_in(key_env)
     anonymiser = Anonymiser(key, rename_models=rename_models, is_shared=key_env is not None)
     encoder = Encoder(tokenizer=tokenizer)
-    with reading(sources, log_format=log_format, lenient=lenient) as log, _target(output) as file:
+    with (
+        reading(sources, log_format=log_format, lenient=lenient) as log,
+        nullcontext(sys.stdout.buffer) if output is None else replacing(output) as file,
+    ):
         file.write(anonymiser.header())
         for request in encoded(log, encoder, log):
             try:
@@ -93,38 +96,6 @@ def _key_in(variable: str) -> bytes:
             hint=f"Set it to a secret of at least {_SHORTEST_SECRET}.",
         )
     return hashlib.blake2b(secret.encode(errors="surrogateescape")).digest()
-
-
-@contextmanager
-def _target(output: Path | None) -> Iterator[IO[bytes]]:
-    """Where the trace goes: standard output, or a draft that takes the file's place when it is complete.
-
-    Raises:
-        UsageError: if the file cannot be written.
-    """
-    import secrets
-    import shutil
-    import sys
-
-    from prefold.errors import UsageError
-
-    if output is None:
-        yield sys.stdout.buffer
-        return
-    target = output.resolve()  # a link stays a link
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        with draft.open("xb") as file:
-            yield file
-        if target.exists():
-            shutil.copymode(target, draft)
-        draft.replace(target)
-    except OSError as error:
-        raise UsageError(
-            f"{output} cannot be written: {error.strerror}.", hint="Check the path and the rights of its folder."
-        ) from None
-    finally:
-        draft.unlink(missing_ok=True)  # Ctrl-C, too, leaves no draft behind
 
 
 def _tell(log: Log, *, is_exact: bool, forgot: bool) -> None:

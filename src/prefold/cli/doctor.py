@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prefold.cli.exit_codes import ExitCode
+from prefold.cli.log_options import cache_of, log_options
 from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
@@ -43,11 +44,7 @@ _WORTH_TELLING = 0.05
 )
 @click.option("--capacity", metavar="SIZE", help="Capacity of an own cache, such as 10GiB or 200000tokens.")
 @click.option("--isolate", type=click.Choice(["tenant"]), help="Who shares nothing with others.")
-@click.option("--log-format", metavar="NAME", help="Format of the logs.  [default: recognised by content]")
-@click.option(
-    "--tokenizer", metavar="NAME|PATH", help="What counts tokens.  [default: the model's own, or an estimate]"
-)
-@click.option("--lenient", is_flag=True, help="Count lines that cannot be read, and leave them out.")
+@log_options
 @click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print JSON.")
 def doctor(
     *,
@@ -73,9 +70,6 @@ def doctor(
     --after. Hits are those that providers reported where both sides have them, and simulated ones otherwise. The log
     before also fills the cache, so let it begin well before the drop. The exit code is 1 if the hit rate fell.
     """
-    from prefold.analysis.caches.build import build
-    from prefold.analysis.caches.named import OWN, named_rules, parse_capacity
-    from prefold.analysis.caches.spec import CacheSpec
     from prefold.analysis.doctor.diagnose import diagnose
     from prefold.analysis.doctor.observe import Observer
     from prefold.analysis.encode import Encoder
@@ -84,12 +78,9 @@ def doctor(
     from prefold.errors import UsageError
 
     sources = _sources(log, at, before, after)
-    rules = named_rules(cache or OWN)
-    grain = rules.granularity_tokens if rules else 1
-    tokens = parse_capacity(capacity, bytes_per_token=BYTES_PER_TOKEN, block_tokens=grain) if capacity else None
-    spec = CacheSpec(cache or OWN, rules, capacity=tokens, isolate_tenants=isolate == "tenant")
-    encoder = Encoder(tokenizer=tokenizer, isolate_tenants=isolate == "tenant")
-    observer = Observer(lambda: build(spec))
+    spec = cache_of(cache, capacity, bytes_per_token=BYTES_PER_TOKEN, isolate=isolate)
+    encoder = Encoder(tokenizer=tokenizer, isolate_tenants=spec.isolate_tenants)
+    observer = Observer(spec)
     sides: list[Totals] = []
     for source in sources:
         with reading([source], lenient=lenient, log_format=log_format) as opened:
@@ -197,13 +188,10 @@ def _print(found: Diagnosis, *, has_fallen: bool) -> None:
     for name, side in (("before", found.before), ("after", found.after)):
         counted = f"{side.compared_requests:,} requests, {side.input_tokens:,} input tokens"
         out.print(f"{name:>6}: {float(100 * side.hit_rate):.1f} % hits of {counted}", markup=False)
-    points = float(100 * found.drop)
     hits = "as providers reported them" if found.is_reported else "simulated"
+    out.print(f"{_change(found.drop, has_fallen=has_fallen)} (hits {hits}).", markup=False)
     if not has_fallen:
-        change = "rose" if points < 0 else "fell"
-        out.print(f"The hit rate did not fall: it {change} by {abs(points):.1f} points (hits {hits}).", markup=False)
         return
-    out.print(f"The hit rate fell by {points:.1f} points (hits {hits}).", markup=False)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("cause", no_wrap=True)
     for header in ("points", "share", "tokens"):
@@ -217,6 +205,17 @@ def _print(found: Diagnosis, *, has_fallen: bool) -> None:
         for sentence in finding.evidence:
             out.print(f"  {visible(sentence)}", markup=False, soft_wrap=True)
         out.print(f"  {finding.check}", markup=False, soft_wrap=True, style="dim")
+
+
+def _change(drop: Fraction, *, has_fallen: bool) -> str:
+    """What became of the hit rate, as the beginning of a sentence."""
+    if not drop:
+        return "The hit rate is what it was"
+    points = _tenths(abs(drop))
+    by = f"by {points} points" if float(points) else "by less than 0.1 points"
+    if drop < 0:
+        return f"The hit rate did not fall: it rose {by}"
+    return f"The hit rate fell {by}" + ("" if has_fallen else ", which --tolerance allows")
 
 
 def _cells(finding: Finding) -> tuple[str, ...]:

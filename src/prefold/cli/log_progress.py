@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 
 _SHOWN = 10
 _TREATMENTS = {
-    "clock_backwards": "{} records are earlier than the one before them.",
-    "duplicate": "{} records repeat a request id and count once.",
-    "usage_contradicts_text": "{} records report usage that cannot be; it is left out.",
-    "absurd_count": "{} token counts are negative or absurd and are left out.",
-    "mixed_formats": "{} records are in another format than their file's first.",
+    "clock_backwards": "Records earlier than the one before them: {}.",
+    "duplicate": "Records that repeat a request id, which count once: {}.",
+    "usage_contradicts_text": "Records whose usage cannot be, which is left out: {}.",
+    "absurd_count": "Token counts that are negative or absurd, which are left out: {}.",
+    "mixed_formats": "Records in another format than their file's first: {}.",
+    "no_records": "Files without a record: {}.",
 }
 
 
 @contextmanager
 def reading(sources: Sequence[str], *, lenient: bool = False, log_format: str | None = None) -> Iterator[Log]:
-    """Open a log that shows its progress on standard error while it is read, where that is a terminal.
+    """Open a log that shows its progress on standard error, where that is a terminal, until the block ends.
 
     Args:
         sources: as for `open_log`.
@@ -53,14 +54,15 @@ def reading(sources: Sequence[str], *, lenient: bool = False, log_format: str | 
         transient=True,
         auto_refresh=False,
         redirect_stdout=False,  # data stays on standard output
-        disable=not stderr.is_terminal,
+        disable=not stderr.file.isatty(),  # colours may be forced upon what is no terminal
     )
     with bar:
         task = bar.add_task("Reading", total=None, rate="")
 
         def show(progress: Progress) -> None:
             rate = f"{progress.rate:,.0f} requests/s"
-            bar.update(task, completed=progress.done, total=progress.total, rate=rate, refresh=True)
+            what = "Finishing" if progress.done == progress.total else "Reading"
+            bar.update(task, description=what, completed=progress.done, total=progress.total, rate=rate, refresh=True)
 
         with closing(open_log(sources, log_format=log_format, lenient=lenient, on_progress=show)) as log:
             yield log

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _MODELS_SHOWN = 3
 _WIDE = 130
 """Columns of a terminal from which the list has room for models."""
+_LIKENESS = 0.7
+"""Of a name and what was asked for, from which it is suggested."""
+_OWN = "The cache that each request of a log was sent to, by its model and, where the log says it, its provider."
 _NOT_VALUES = ("provider", "family", "seen", "models", "sections", "notes", "facts")
 """Attributes of rules that are no claims about a cache, or are told apart from them."""
 
@@ -26,11 +29,19 @@ _NOT_VALUES = ("provider", "family", "seen", "models", "sections", "notes", "fac
 def providers(name: str | None, as_json: bool) -> None:
     """List the cache rules of providers and engines, or explain one.
 
-    NAME is a provider or engine such as anthropic or vllm, or a model such as claude-sonnet-4-5 or azure/gpt-4o. Each
-    value comes with its source and with how sure it is; a model also with its price, where genai-prices is installed.
+    NAME is a provider or engine such as anthropic or vllm, or a model such as claude-sonnet-4-5 or azure/gpt-4o, or
+    another cache that --cache takes: own or blocks. Each value comes with its source and with how sure it is; a model
+    also with its price, where genai-prices is installed.
     """
+    from prefold.analysis.caches.named import OWN
     from prefold.providers.rules import providers as known
 
+    if name == OWN:
+        if as_json:
+            echo_json({"schema_version": 1, "families": [], "price": None, "text": _OWN})
+        else:
+            click.echo(_OWN)
+        return
     chosen = [(provider, rules) for provider in known() for rules in provider.families]
     price = None
     if name is not None:
@@ -51,11 +62,14 @@ def providers(name: str | None, as_json: bool) -> None:
 
 def _named(name: str) -> tuple[list[tuple[Provider, CacheRules]], Price | None]:
     """All families of a provider, or those that a model falls under, one for each way of caching, and its price."""
+    from prefold.analysis.caches.resolve import PLAIN
     from prefold.errors import UsageError
-    from prefold.providers.rules import Control, rules_for
+    from prefold.providers.rules import Control, Provider, rules_for
     from prefold.providers.rules import providers as known
 
     wanted = name.strip().lower()
+    if wanted == PLAIN.provider:
+        return [(Provider(wanted, (), (), only_when_named=True, families=(PLAIN,)), PLAIN)], None
     for provider in known():
         if wanted == provider.name or wanted in provider.aliases:
             return [(provider, rules) for rules in provider.families], None
@@ -80,7 +94,7 @@ def _near(wanted: str, known: Sequence[Provider]) -> str | None:
     names = {name: name for provider in known for name in (provider.name, *provider.aliases)}
     patterns = (pattern for provider in known for rules in provider.families for pattern in rules.models)
     names |= {name: name for pattern in patterns if (name := pattern.rstrip("*-")) and "*" not in name}
-    return next(iter(difflib.get_close_matches(wanted, names, n=1)), None)
+    return next(iter(difflib.get_close_matches(wanted, names, n=1, cutoff=_LIKENESS)), None)
 
 
 def _price_of(model: str) -> Price | None:
@@ -103,7 +117,7 @@ def _print_list(families: Sequence[CacheRules]) -> None:
 
     out = console()
     has_room = out.width >= _WIDE
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0) if has_room else 0, pad_edge=False)
     for header in ("provider", "family", *(["models"] if has_room else []), "control"):
         table.add_column(header, overflow="fold", no_wrap=header in ("provider", "control"))
     for header in ("least", "step", "ttl", "read", "write", *(["seen"] if has_room else [])):
@@ -124,6 +138,12 @@ def _print_list(families: Sequence[CacheRules]) -> None:
             *([str(rules.seen)] if has_room else []),
         )
         table.add_row(*map(Text, cells))
+    # What is folded within a word cannot be read: rather let a narrow terminal wrap the lines.
+    if not has_room:
+        longest = max(len(rules.family) for rules in families)
+        word = max(len(word) for rules in families for word in rules.family.split())
+        widest = out.measure(table, options=out.options.update(max_width=1_000)).maximum
+        out.width = max(out.width, widest - longest + word)
     out.print(table)
     out.print(
         "The least that is cached and the steps of hits, in tokens; prices of reading and writing, relative to input."

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from prefold.cli.exit_codes import ExitCode
+from prefold.cli.log_options import cache_of, check_requests, log_options, price_options, replica_options
 from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
     from prefold.analysis.analyse import Analysis
+    from prefold.analysis.logs.checks import Notes
     from prefold.analysis.request import Request
 
 _COMPARED = (
     *("openai", "gpt-5.6", "anthropic", "gemini", "deepseek", "qwen"),
-    *("vllm", "sglang", "llamacpp", "prefold"),
+    *("vllm", "sglang", "llama.cpp", "prefold"),
 )
 """The caches that every log is shown under."""
 _SITUATIONS = ("hosted_api", "own_engine", "many_replicas", "many_tenants", "laptop")
@@ -47,28 +49,13 @@ _SITUATIONS = ("hosted_api", "own_engine", "many_replicas", "many_tenants", "lap
 )
 @click.option("--capacity", metavar="SIZE", help="Capacity of an own cache, such as 10GiB or 200000tokens.")
 @click.option("--policy", metavar="NAME", default="lru", show_default=True, help="Who is evicted from it.")
-@click.option("--replicas", type=click.IntRange(min=1), default=1, show_default=True, help="Servers of an own cache.")
-@click.option(
-    "--routing",
-    type=click.Choice(["round_robin", "consistent_hash", "exact"]),
-    default="round_robin",
-    show_default=True,
-    help="How requests are spread over them.",
-)
-@click.option("--isolate", type=click.Choice(["tenant"]), help="Who shares nothing with others.")
+@replica_options
 @click.option("--situation", type=click.Choice(_SITUATIONS), help="What you run.  [default: guessed from the log]")
 @click.option(
     "--kv-bytes-per-token", type=click.IntRange(min=1), metavar="N", help="What a token takes of a capacity in bytes."
 )
-@click.option("--price", metavar="PRICE", help="Per million tokens, such as miss=2,hit=0.04.  [default: the model's]")
-@click.option("--prices", type=click.Path(), metavar="FILE", help="TOML file of own prices.")
-@click.option("--currency", metavar="CODE", default="USD", show_default=True, help="Of all costs.")
-@click.option("--rate", type=float, metavar="NUMBER", help="What 1 USD is worth in the currency.")
-@click.option("--log-format", metavar="NAME", help="Format of the log.  [default: recognised by content]")
-@click.option(
-    "--tokenizer", metavar="NAME|PATH", help="What counts tokens.  [default: the model's own, or an estimate]"
-)
-@click.option("--lenient", is_flag=True, help="Count lines that cannot be read, and leave them out.")
+@price_options
+@log_options
 def report(
     *,
     sources: tuple[str, ...],
@@ -97,58 +84,106 @@ def report(
     has exactly one reason. Without -o and --json a summary is printed. Ctrl-C reports what was read so far.
     """
     from functools import partial
-    from pathlib import Path
 
     from prefold.analysis.analyse import Analysis, Options
-    from prefold.analysis.caches.named import OWN, named_rules, parse_capacity
+    from prefold.analysis.caches.named import named_rules
     from prefold.analysis.caches.spec import CacheSpec
     from prefold.analysis.comparison import ComparisonAside
     from prefold.analysis.encode import Encoder, encoded
     from prefold.analysis.situation import Situation
-    from prefold.cli.inputs import shown
     from prefold.cli.log_progress import reading, tell_notes
-    from prefold.cli.outputs import write_file
-    from prefold.cli.pricing import BYTES_PER_TOKEN, load_prices
+    from prefold.cli.pricing import bytes_per_token, load_prices
 
-    bytes_per_token = kv_bytes_per_token or BYTES_PER_TOKEN
-    name = cache or OWN
-    rules = named_rules(name)
-    grain = rules.granularity_tokens if rules else 1
-    spec = CacheSpec(
-        name=name,
-        rules=rules,
-        capacity=parse_capacity(capacity, bytes_per_token=bytes_per_token, block_tokens=grain) if capacity else None,
+    _check_outputs(output, json_file, sources)
+    spec = cache_of(
+        cache,
+        capacity,
+        bytes_per_token=bytes_per_token(kv_bytes_per_token, None),
+        isolate=isolate,
         policy=policy,
         replicas=replicas,
         routing=routing,
-        isolate_tenants=isolate == "tenant",
     )
     options = Options(
         cache=spec,
         situation=Situation(situation) if situation else None,
         bytes_per_token=kv_bytes_per_token,
     )
-    encoder = Encoder(tokenizer=tokenizer, isolate_tenants=isolate == "tenant")
+    encoder = Encoder(tokenizer=tokenizer, isolate_tenants=spec.isolate_tenants)
     priced = partial(load_prices, price, prices, currency, rate)
     loaded = priced()
     compared = [CacheSpec(name=name, rules=named_rules(name)) for name in _COMPARED]
+    given = _given(("--log-format", log_format), ("--tokenizer", tokenizer), ("--lenient", lenient))
+    talk = console(stderr=True)
     with (
         reading(sources, lenient=lenient, log_format=log_format) as log,
         ComparisonAside(compared, priced) as comparison,
     ):
         analysis = Analysis(options, encoder, comparison, loaded)
         is_complete = _read(analysis, encoded(log, encoder, log))
-        result = analysis.as_json([shown(source) for source in sources], log.notes)
+        if not is_complete:
+            talk.print("Stopped: these will be the figures of the log so far.")
+        try:
+            result = _result(analysis, sources, log.notes, given)
+        except KeyboardInterrupt:
+            talk.print("Stopped while the figures were made: the log was read, but there is nothing to show yet.")
+            raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
         tell_notes(log.notes)
+    check_requests(log.notes.records, is_complete=is_complete)
     result["complete"] = is_complete
-    if redact:
-        result = _redacted(result)
+    _show(_redacted(result) if redact else result, output, json_file)
+    if not is_complete:
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+
+
+def _check_outputs(output: str | None, json_file: str | None, sources: Sequence[str]) -> None:
+    """Refuse files that must not be written, before the log is read.
+
+    Raises:
+        UsageError: as `check_output`, or if both are the same.
+    """
+    from pathlib import Path
+
+    from prefold.cli.inputs import STANDARD_INPUT
+    from prefold.cli.outputs import check_output
+    from prefold.errors import UsageError
+
+    files = [Path(name) for name in (output, None if json_file == STANDARD_INPUT else json_file) if name]
+    for file in files:
+        check_output(file, sources)
+    if len({file.resolve() for file in files}) < len(files):
+        raise UsageError(f"-o and --json are both {json_file}.", hint="Give two files.")
+
+
+def _given(*options: tuple[str, str | bool | None]) -> list[str]:
+    """Options that were given, as they are written."""
+    return [part for name, value in options if value for part in ((name,) if value is True else (name, str(value)))]
+
+
+def _result(analysis: Analysis, sources: Sequence[str], notes: Notes, given: Sequence[str]) -> dict[str, Any]:
+    """The figures, with commands that read the log with the options given."""
+    from prefold.analysis.advice import advise
+    from prefold.analysis.situation import Situation
+    from prefold.cli.inputs import shown
+
+    result = analysis.as_json([shown(source) for source in sources], notes)
+    result["advice"] = advise(Situation(result["situation"]), result, given)
+    return result
+
+
+def _show(result: Mapping[str, Any], output: str | None, json_file: str | None) -> None:
+    """Write the page and the figures, or print a summary."""
+    from pathlib import Path
+
+    from prefold.cli.inputs import STANDARD_INPUT
+    from prefold.cli.outputs import write_file
+
     if output:
         from prefold.analysis.report.page import render_html
 
         write_file(Path(output), render_html(result).encode())
-        console(stderr=True).print(f"Wrote {output}.", markup=False)
-    if json_file == "-":
+        console(stderr=True).print(f"Wrote {output}.", markup=False, soft_wrap=True)
+    if json_file == STANDARD_INPUT:
         echo_json(result)
     elif json_file:
         import json
@@ -158,9 +193,6 @@ def report(
         from prefold.analysis.report.terminal import print_summary
 
         print_summary(result, console())
-    if not is_complete:
-        console(stderr=True).print("Stopped: these are the figures of the log so far.")
-        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
 def _read(analysis: Analysis, requests: Iterable[Request]) -> bool:

@@ -60,16 +60,24 @@ def echo_json(value: Mapping[str, object]) -> None:
 
 def console(*, stderr: bool = False) -> Console:
     """Where the command that runs prints: data to standard output, talk to standard error."""
+    import errno
     import os
     import sys
 
     from rich.console import Console
 
+    class Pipe(Console):
+        """A console that ends as all commands do where nobody reads any more; rich's own exits with 1: findings."""
+
+        def on_broken_pipe(self) -> None:
+            """End the command."""
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
     session = _current()
     stream = sys.stderr if stderr else sys.stdout
     colored = wants_color(session.color if session else "auto", os.environ, is_terminal=stream.isatty())
     # rich reads the same variables, in another order of precedence: leave it nothing to decide.
-    return Console(
+    return Pipe(
         file=stream,
         force_terminal=True if colored else None,
         no_color=not colored,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prefold.cli.exit_codes import ExitCode
-from prefold.cli.session import console, current_cache_folder, echo_json
+from prefold.cli.log_options import check_requests, log_options, price_options, replica_options
+from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
     from prefold.analysis.caches.spec import CacheSpec
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from prefold.analysis.request import Request
     from prefold.analysis.simulate import SimulatedRow, Simulation
     from prefold.providers.prices import Prices
+
+_POLICIES = ("lru", "lfu", "fifo", "arc", "s3-fifo", "gdsf", "ttl-lru", "pinned", "default")
+_SHAPES = ("agent", "rag", "persona", "code", "dataset", "customer_service", "evaluation", "few_shot")
+"""Names for `--help`, which imports nothing for it; tests compare them with what there is."""
 
 
 def _listed(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
@@ -58,13 +63,12 @@ class _Caches:
         """The caches to simulate, for a log that begins with a request.
 
         Raises:
-            UsageError: as `named_rules` and `specs_for`.
+            UsageError: as `named_rules`, `specs_for` and `check_effect`.
         """
-        from prefold.analysis.caches.named import OWN, named_rules, specs_for
+        from prefold.analysis.caches.named import OWN, check_effect, named_rules, specs_for
         from prefold.analysis.caches.resolve import PLAIN
         from prefold.analysis.caches.spec import CacheSpec
         from prefold.analysis.record import Blocks
-        from prefold.errors import UsageError
 
         is_trace = first is not None and not first.ends and isinstance(first.record.content, Blocks)
         names = self.names or ((PLAIN.provider,) if is_trace else (OWN,))
@@ -87,10 +91,7 @@ class _Caches:
                 tiers=self.tiers,
                 bytes_per_token=self.bytes_per_token,
             )
-        if self.tiers and not any(spec.tiers for spec in specs):
-            raise UsageError(
-                f"None of {', '.join(names)} can have tiers.", hint="vllm, sglang, tensorrt-llm and lmcache can."
-            )
+        check_effect(specs, capacities=self.capacities, tiers=self.tiers)
         return specs
 
 
@@ -123,7 +124,7 @@ class _Caches:
     multiple=True,
     allow_from_autoenv=False,
     callback=_listed,
-    help="Who is evicted.  [default: lru]",
+    help=f"Who is evicted: {', '.join(_POLICIES)}.  [default: lru]",
 )
 @click.option(
     "--tier",
@@ -131,17 +132,9 @@ class _Caches:
     metavar="NAME=SIZE",
     multiple=True,
     allow_from_autoenv=False,
-    help="A slower store below, such as host=10GiB.",
+    help="A slower store below, such as host=10GiB, cpu=10GiB, disk=1TiB or remote=1TiB; several, the fastest first.",
 )
-@click.option("--replicas", type=click.IntRange(min=1), default=1, show_default=True, help="Servers of each cache.")
-@click.option(
-    "--routing",
-    type=click.Choice(["round_robin", "consistent_hash", "exact"]),
-    default="round_robin",
-    show_default=True,
-    help="How requests are spread over replicas.",
-)
-@click.option("--isolate", type=click.Choice(["tenant"]), help="Who shares nothing with others.")
+@replica_options
 @click.option(
     "--loss-rate",
     type=click.FloatRange(0, 1),
@@ -156,15 +149,13 @@ class _Caches:
     help="What a token takes of a capacity in bytes.  [default: 131072, as of Llama 3 8B in bf16]",
 )
 @click.option("--kv-model", metavar="MODEL", help="The same, from a model as in `prefold size`.")
-@click.option("--price", metavar="PRICE", help="Per million tokens, such as miss=2,hit=0.04.  [default: the model's]")
-@click.option("--prices", type=click.Path(), metavar="FILE", help="TOML file of own prices.")
-@click.option("--currency", metavar="CODE", default="USD", show_default=True, help="Of all costs.")
-@click.option("--rate", type=float, help="What 1 USD is worth in the currency.")
+@price_options
 @click.option(
     "--synthetic",
     metavar="WORKLOAD",
     allow_from_autoenv=False,
-    help="Instead of LOG: prefix=4000,suffix=200,requests=10000, or rag:good.",
+    help="Instead of LOG: prefix=4000,suffix=200,requests=10000, or one of these shapes, with :good or :bad behind it: "
+    f"{', '.join(_SHAPES)}; also with ,requests=N and ,seed=N.",
 )
 @click.option("--interleave", type=click.IntRange(min=1), metavar="N", help="Run N sessions of LOG side by side.")
 @click.option(
@@ -173,7 +164,7 @@ class _Caches:
     metavar="NAME",
     multiple=True,
     allow_from_autoenv=False,
-    help="Also the log as it would have been, such as reordered or history_truncated:10.",
+    help="Also the log as it would have been, such as reordered or history_truncated:10; list prints all.",
 )
 @click.option(
     "--curve",
@@ -181,11 +172,7 @@ class _Caches:
     allow_from_autoenv=False,
     help="Also least recently used at every capacity, and the optimum: at those given, or at powers of two.",
 )
-@click.option("--log-format", metavar="NAME", help="Format of the log.  [default: recognised by content]")
-@click.option(
-    "--tokenizer", metavar="NAME|PATH", help="What counts tokens.  [default: the model's own, or an estimate]"
-)
-@click.option("--lenient", is_flag=True, help="Count lines that cannot be read, and leave them out.")
+@log_options
 @click.option(
     "--ray",
     metavar="ADDRESS",
@@ -230,9 +217,12 @@ def simulate(
     from functools import partial
 
     from prefold.analysis.whatif.alternatives import what_if
-    from prefold.cli.pricing import load_prices
+    from prefold.cli.pricing import bytes_per_token, load_prices
     from prefold.errors import UsageError
 
+    if "list" in alternatives:
+        _print_alternatives()
+        return
     if ray is not None and curve:
         raise UsageError("--ray and --curve exclude each other.", hint="Bounds need the whole log: leave out --ray.")
     chosen = _Caches(
@@ -245,7 +235,7 @@ def simulate(
         isolates_tenants=isolate == "tenant",
         loss_rate=loss_rate,
         seed=seed,
-        bytes_per_token=_bytes_per_token(kv_bytes_per_token, kv_model),
+        bytes_per_token=bytes_per_token(kv_bytes_per_token, kv_model),
     )
     priced = partial(load_prices, price, prices, currency, rate)
     loaded = priced()
@@ -259,6 +249,7 @@ def simulate(
                 runs[-1].read(variant, log)
             else:
                 runs[-1].read_on_ray(variant, log, ray, priced)
+            check_requests(runs[-1].requests, is_complete=runs[-1].is_complete)
             if not runs[-1].is_complete:
                 break
     if as_json:
@@ -298,6 +289,7 @@ class _Run:
     ) -> None:
         from prefold.analysis.bounds import Bounds
         from prefold.analysis.encode import Encoder
+        from prefold.analysis.tally import Meter, PriceOf
 
         self.what_if = what_if
         self.is_complete = True
@@ -307,6 +299,17 @@ class _Run:
         self._bounds = Bounds() if wants_curve else None
         self._simulation: Simulation | None = None
         self._rows: list[SimulatedRow] = []
+        self._uncached = Meter(PriceOf(prices, None))
+
+    @property
+    def requests(self) -> int:
+        """How many there were."""
+        return self._uncached.tally.requests
+
+    @property
+    def cost_without_cache(self) -> float | None:
+        """What all input costs if none of it is cached; None where nothing has a price."""
+        return self._uncached.tally.cost
 
     @property
     def rows(self) -> list[SimulatedRow]:
@@ -315,10 +318,8 @@ class _Run:
 
     def read(self, records: Iterable[Record], log: Log | None) -> None:
         """Send all requests to the caches; Ctrl-C ends it."""
-        from prefold.analysis.encode import encoded
-
         try:
-            for request in encoded(records, self.encoder, log):
+            for request in self._counted(records, log):
                 self._simulating(request).add(request)
                 if self._bounds is not None:
                     self._bounds.add(request)
@@ -331,13 +332,21 @@ class _Run:
         """The same on a Ray cluster; Ctrl-C ends it without a result."""
         from itertools import chain
 
-        from prefold.analysis.encode import encoded
         from prefold.analysis.shards import simulate_on_ray
 
-        requests = iter(encoded(records, self.encoder, log))
+        requests = self._counted(records, log)
         if (first := next(requests, None)) is not None:
             specs = self._chosen.specs(first)
             self._rows = simulate_on_ray(chain([first], requests), specs, priced, address=address)
+
+    def _counted(self, records: Iterable[Record], log: Log | None) -> Iterator[Request]:
+        """The requests, counted on their way."""
+        from prefold.analysis.caches.base import Served
+        from prefold.analysis.encode import encoded
+
+        for request in encoded(records, self.encoder, log):
+            self._uncached.add(request, Served(hit=0))
+            yield request
 
     def _simulating(self, first: Request | None) -> Simulation:
         """The caches; which they are depends on the first request."""
@@ -358,12 +367,8 @@ class _Run:
             tokens = [lru.unit << power for power in range(64) if lru.unit << power <= last]
         total = bounds.input_tokens or 1
         points = [
-            {
-                "tokens": capacity,
-                "lru": round(lru.hit_rate(capacity), 6),
-                "optimum": round(bounds.optimum(capacity) / total, 6),
-            }
-            for capacity in tokens
+            {"tokens": size, "lru": round(lru.hit_rate(size), 6), "optimum": round(bounds.optimum(size) / total, 6)}
+            for size in tokens
         ]
         return {"points": points, "infinite": round(lru.hit_rate(None), 6)}
 
@@ -378,7 +383,11 @@ def _report(runs: Sequence[_Run], prices: Prices | None, log: Log | None) -> dic
         "problems": dict(log.notes.problems) if log else {},
         "tokens": {"counters": dict(sent.encoder.counters), "exact": sent.encoder.is_exact},
         "prices": prices.source if prices else None,
-        "rows": [{"what_if": run.what_if or None, **row.as_json()} for run in runs for row in run.rows],
+        "rows": [
+            {"what_if": run.what_if or None, **row.as_json(), "cost_without_cache": run.cost_without_cache}
+            for run in runs
+            for row in run.rows
+        ],
     }
     curve = sent.curve()
     return report if curve is None else {**report, "curve": curve}
@@ -389,7 +398,7 @@ def _print(runs: Sequence[_Run], prices: Prices | None, log: Log | None) -> None
     from prefold.cli.log_progress import tell_notes
 
     rows = [(run.what_if, row) for run in runs for row in run.rows]
-    _print_rows(rows)
+    _print_rows(rows, runs[0].cost_without_cache)
     if (curve := runs[0].curve()) is not None:
         _print_curve(curve)
     talk = console(stderr=True)
@@ -405,7 +414,7 @@ def _print(runs: Sequence[_Run], prices: Prices | None, log: Log | None) -> None
         talk.print(f"{unpriced:,} requests have no known price.")
 
 
-def _print_rows(rows: Sequence[tuple[str, SimulatedRow]]) -> None:
+def _print_rows(rows: Sequence[tuple[str, SimulatedRow]], cost_without_cache: float | None) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -417,7 +426,7 @@ def _print_rows(rows: Sequence[tuple[str, SimulatedRow]]) -> None:
         columns["policy"] = lambda row: row.policy or "-"
     if any(row.capacity_tokens is not None for _, row in rows):
         columns["capacity"] = lambda row: "-" if row.capacity_tokens is None else f"{row.capacity_tokens:,}"
-    columns["hits"] = lambda row: f"{row.hit_rate:.2%}"
+    columns["hits"] = lambda row: _percent(row.hit_rate)
     columns["recomputed"] = lambda row: f"{row.recomputed_tokens:,}"
     if any(row.written_tokens for _, row in rows):
         columns["written"] = lambda row: f"{row.written_tokens:,}"
@@ -425,21 +434,19 @@ def _print_rows(rows: Sequence[tuple[str, SimulatedRow]]) -> None:
         columns[f"cost, {currency}"] = lambda row: "-" if row.cost is None else f"{row.cost:,.2f}"
     if sent.replicas > 1:
         columns["imbalance"] = lambda row: f"{row.load_imbalance:.2f}"
-    table = Table(
-        title=f"{sent.requests:,} requests, {sent.input_tokens:,} input tokens", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
+    title = f"{sent.requests:,} requests, {sent.input_tokens:,} input tokens"
+    if currency and cost_without_cache is not None:
+        title += f"; {currency} {cost_without_cache:,.2f} without a cache"
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     has_alternatives = any(what_if for what_if, _ in rows)
-    if has_alternatives:
-        table.add_column("what if")
-    for header in columns:
-        is_name = header in ("cache", "policy")
-        table.add_column(header, justify="left" if is_name else "right")
+    for header in (*(["what if"] if has_alternatives else []), *columns):
+        table.add_column(header, justify="left" if header in ("what if", "cache", "policy") else "right")
     for what_if, row in rows:
         cells = [*([what_if or "as sent"] if has_alternatives else []), *(cell(row) for cell in columns.values())]
-        table.add_row(*(Text(cell) for cell in cells))
-    data = console()
-    # A number that is cut short is a wrong number: rather let a narrow terminal wrap the lines.
+        table.add_row(*map(Text, cells))
+    data = console()  # a number that is cut short is a wrong number: rather let a narrow terminal wrap the lines
     data.width = max(data.width, data.measure(table, options=data.options.update(max_width=1_000)).maximum)
+    data.print(title, markup=False, soft_wrap=True)
     data.print(table)
 
 
@@ -451,27 +458,21 @@ def _print_curve(curve: dict[str, Any]) -> None:
     for header in ("tokens", "lru", "optimum"):
         table.add_column(header, justify="right")
     for point in curve["points"]:
-        table.add_row(f"{point['tokens']:,}", f"{point['lru']:.2%}", f"{point['optimum']:.2%}")
-    table.add_row("unlimited", f"{curve['infinite']:.2%}", f"{curve['infinite']:.2%}")
+        table.add_row(f"{point['tokens']:,}", _percent(point["lru"]), _percent(point["optimum"]))
+    table.add_row("unlimited", *[_percent(curve["infinite"])] * 2)
     console().print(table)
 
 
-def _bytes_per_token(given: int | None, model: str | None) -> int:
-    """What keys and values of a token take."""
-    from prefold.cli.pricing import BYTES_PER_TOKEN
-    from prefold.errors import UsageError
+def _print_alternatives() -> None:
+    from prefold.analysis.whatif.alternatives import ALTERNATIVES
 
-    if given is not None and model is not None:
-        raise UsageError("--kv-bytes-per-token and --kv-model exclude each other.", hint="Give one of them.")
-    if model is None:
-        return given or BYTES_PER_TOKEN
-    from prefold.cli.display import LoadingDisplay
-    from prefold.engine.checkpoint import resolve_config
-    from prefold.engine.size import KVShape, canonical_dtype
+    for name, alternative in ALTERNATIVES.items():
+        shown = f"{name}:{alternative.number}" if alternative.number else name
+        click.echo(f"{shown:<24}{alternative.text}")
 
-    with LoadingDisplay(console(stderr=True)) as progress:
-        config = resolve_config(model, cache_dir=current_cache_folder(), progress=progress)
-    return KVShape.of_model(config).bytes_per_token(canonical_dtype(config.torch_dtype))
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 @contextmanager

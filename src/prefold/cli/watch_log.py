@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prefold.cli.exit_codes import ExitCode
+from prefold.cli.inputs import STANDARD_INPUT
+from prefold.cli.log_options import cache_of
 from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ _Percent = click.FloatRange(0, 100)
 
 
 @click.command("watch-log")
-@click.argument("log", metavar="LOG")
+@click.argument("log", metavar="LOG|-")
 @click.option("--from-start", is_flag=True, allow_from_autoenv=False, help="Also read what is in LOG already.")
 @click.option("--once", is_flag=True, allow_from_autoenv=False, help="End where LOG ends, instead of waiting for more.")
 @click.option(
@@ -38,13 +40,15 @@ _Percent = click.FloatRange(0, 100)
     metavar="NAME",
     help="The provider, engine or model whose rules hold for the log.  [default: by each request's model]",
 )
+@click.option("--capacity", metavar="SIZE", help="Capacity of an own cache, such as 10GiB or 200000tokens.")
+@click.option("--policy", metavar="NAME", default="lru", show_default=True, help="Who is evicted from it.")
 @click.option("--isolate", type=click.Choice(["tenant"]), help="Who shares nothing with others.")
 @click.option("--log-format", metavar="NAME", help="Format of LOG.  [default: recognised by content]")
 @click.option(
     "--tokenizer", metavar="NAME|PATH", help="What counts tokens.  [default: the model's own, or an estimate]"
 )
 @click.option("--tenant-below", type=_Percent, default=60, show_default=True, help="% hits of a tenant that alarm.")
-@click.option("--tenant-healthy", type=_Percent, default=80, show_default=True, help="% hits that end that alarm.")
+@click.option("--tenant-healthy", type=_Percent, help="% hits that end that alarm.  [default: 80, or what alarms]")
 @click.option(
     "--tenant-minutes",
     type=click.FloatRange(1, 1440),
@@ -53,7 +57,7 @@ _Percent = click.FloatRange(0, 100)
     help="Minutes that a tenant must have been below.",
 )
 @click.option("--hits-below", type=_Percent, default=50, show_default=True, help="% of all tokens hit that alarm.")
-@click.option("--hits-healthy", type=_Percent, default=70, show_default=True, help="% of them that end that alarm.")
+@click.option("--hits-healthy", type=_Percent, help="% of them that end that alarm.  [default: 70, or what alarms]")
 @click.option(
     "--ttft-gain", type=_Percent, default=20, show_default=True, help="% that hits' P99 TTFT must beat misses' by."
 )
@@ -71,35 +75,36 @@ def watch_log(
     from_start: bool,
     once: bool,
     cache: str | None,
+    capacity: str | None,
+    policy: str,
     isolate: str | None,
     log_format: str | None,
     tokenizer: str | None,
     tenant_below: float,
-    tenant_healthy: float,
+    tenant_healthy: float | None,
     tenant_minutes: float,
     hits_below: float,
-    hits_healthy: float,
+    hits_healthy: float | None,
     ttft_gain: float,
     eviction_jump: float,
     as_json: bool,
 ) -> None:
     """Follow LOG, and print breaks and alerts when they happen.
 
-    LOG is a file with one request a line that is being written; it may be rotated or cut. Each request is compared with
-    the best-matching earlier one. Beside an alert stand the number of distinct prefixes and what they take in a cache,
-    now and before it began: where those grew, the traffic changed. Ctrl-C ends with a summary; the exit code is 1 if
-    there was a break or an alert.
+    LOG is a file with one request a line that is being written; it may be rotated or cut. Or it is - for standard
+    input, which is read from its start to its end. Each request is compared with the best-matching earlier one. Beside
+    an alert stand the number of distinct prefixes and what they take in a cache, now and before it began: where those
+    grew, the traffic changed. Ctrl-C ends with a summary; the exit code is 1 if there was a break or an alert.
     """
+    import sys
     import time
 
     from prefold.analysis.alerts import Thresholds
-    from prefold.analysis.caches.build import build
-    from prefold.analysis.caches.named import OWN, named_rules
-    from prefold.analysis.caches.spec import CacheSpec
     from prefold.analysis.encode import Encoder
     from prefold.analysis.follow.growing import GrowingLog
     from prefold.analysis.follow.watch import Watch
     from prefold.analysis.logs.formats import reader_named
+    from prefold.cli.pricing import BYTES_PER_TOKEN
 
     def wait() -> bool:
         time.sleep(_POLL_SECONDS)
@@ -107,25 +112,24 @@ def watch_log(
 
     thresholds = Thresholds(
         tenant_hit_rate=tenant_below / 100,
-        tenant_healthy=tenant_healthy / 100,
+        tenant_healthy=_healthy("tenant", tenant_below, tenant_healthy, usual=80) / 100,
         tenant_minutes=tenant_minutes,
         hit_share=hits_below / 100,
-        hit_share_healthy=hits_healthy / 100,
+        hit_share_healthy=_healthy("hits", hits_below, hits_healthy, usual=70) / 100,
         ttft_gain=ttft_gain / 100,
         eviction_jump=eviction_jump,
     )
-    name = cache or OWN
-    is_isolated = isolate == "tenant"
-    spec = CacheSpec(name=name, rules=named_rules(name), isolate_tenants=is_isolated)
-    watch = Watch(build(spec), Encoder(tokenizer=tokenizer, isolate_tenants=is_isolated), thresholds)
+    spec = cache_of(cache, capacity, bytes_per_token=BYTES_PER_TOKEN, isolate=isolate, policy=policy)
+    watch = Watch(spec, Encoder(tokenizer=tokenizer, isolate_tenants=spec.isolate_tenants), thresholds)
+    is_piped = log == STANDARD_INPUT
     growing = GrowingLog(
-        Path(log),
+        sys.stdin.buffer if is_piped else Path(log),
         wait=(lambda: False) if once else wait,
         from_start=from_start,
         reader=reader_named(log_format) if log_format else None,
     )
     try:
-        if not once:
+        if not once and not is_piped:
             console(stderr=True).print(f"Following {log}; Ctrl-C ends.", markup=False, soft_wrap=True)
         _follow(growing, watch, time.time, as_json=as_json)
     except KeyboardInterrupt:
@@ -135,6 +139,19 @@ def watch_log(
     _finish(growing, watch, as_json=as_json)
     if watch.summary.breaks or watch.summary.alerts:
         raise click.exceptions.Exit(ExitCode.FINDINGS)
+
+
+def _healthy(of: str, low: float, given: float | None, *, usual: float) -> float:
+    """The rate that ends an alarm, in per cent."""
+    from prefold.errors import UsageError
+
+    healthy = max(low, usual) if given is None else given
+    if healthy < low:
+        raise UsageError(
+            f"--{of}-healthy {healthy:g} is less than --{of}-below {low:g}.",
+            hint="What ends an alarm is at least what begins it.",
+        )
+    return healthy
 
 
 def _follow(growing: GrowingLog, watch: Watch, clock: Callable[[], float], *, as_json: bool) -> None:

@@ -21,7 +21,7 @@ from prefold.providers.rules import CacheRules, rules_for
 from prefold.providers.usage import Usage
 
 HOUR = 3600
-"""The lifetime in seconds that providers bill apart."""
+"""The lifetime in seconds whose price lists state apart."""
 _PER_MILLION = 1_000_000
 _REMEMBERED = 1_024  # models whose price is kept
 
@@ -60,8 +60,9 @@ class Price:
     Attributes:
         input: neither read from a cache nor written to one.
         read: read from a cache.
-        write: written to a cache, for less than an hour or for a lifetime that nobody states.
+        write: written to a cache, for its usual lifetime or one that nobody states.
         write_1h: written to a cache for an hour.
+        writes: written to a cache for other lifetimes, by seconds; see `write_for`.
         output: of the answer.
         storage: of keeping a million tokens for an hour in a cache that was created by name; 0 where nothing is asked,
             None where it is not known in this currency.
@@ -81,6 +82,13 @@ class Price:
     source: str = ""
     as_of: date | None = None
     longer: tuple[tuple[int, Price], ...] = ()
+    writes: tuple[tuple[int, float], ...] = ()
+
+    def write_for(self, ttl: int) -> float:
+        """Written to a cache for so many seconds."""
+        if ttl == HOUR:
+            return self.write_1h
+        return next((price for known, price in self.writes if known == ttl), self.write)
 
     def at(self, input_tokens: int) -> Price:
         """The price of one request of this length: beyond a limit some providers ask more for all of its tokens."""
@@ -260,6 +268,8 @@ class Prices:
         if write_1h is None:  # where nothing is kept that long, a writer of an hour pays what others pay
             has_hour = rules is not None and HOUR in rules.ttls
             write_1h = found.input * rules.write_multiplier(HOUR) if rules and has_hour else write
+        others = [ttl for ttl in (rules.ttls[1:] if rules else ()) if ttl != HOUR]
+        writes = tuple((ttl, found.input * rules.write_multiplier(ttl) * rate) for ttl in others if rules)
         storage = rules.storage_usd_per_million_hour if rules else 0.0
         return Price(
             input=found.input * rate,
@@ -274,6 +284,7 @@ class Prices:
             longer=tuple(
                 (limit, self._completed(dearer, rules, is_own=is_own, rate=rate)) for limit, dearer in found.longer
             ),
+            writes=writes,
         )
 
 

@@ -118,7 +118,8 @@ class CacheRules:
         write_multipliers: price of a token that is written, by lifetime in seconds; a lifetime that is not
             there is written at the price of uncached input.
         max_breakpoints: markers in one request, the implicit one included.
-        lookback: positions that a read walks back from a marker; None where there is no such limit.
+        lookback: positions that a read checks from a marker back, its own included; None where there is no limit.
+        runs_count_once: whether a run of tool calls counts as one such position, and one of their results likewise.
         sections: in the order in which the model reads them.
         marker_sections: those that can carry a marker.
         invalidation: request field (dotted, in the spelling of the dialect) or toggle (`web_search`, `citations`,
@@ -158,6 +159,7 @@ class CacheRules:
     write_multipliers: Mapping[int, float] = field(hash=False, default_factory=lambda: MappingProxyType({}))
     max_breakpoints: int = 0
     lookback: int | None = None
+    runs_count_once: bool = False
     marker_sections: tuple[str, ...] = SECTIONS
     invalidation: Mapping[str, str] = field(hash=False, default_factory=lambda: MappingProxyType({}))
     storage_usd_per_million_hour: float = 0.0
@@ -318,6 +320,7 @@ def _family(
         write_multipliers=MappingProxyType(table.multipliers("write_multipliers")),
         max_breakpoints=table.number("max_breakpoints", int, 0, 0),
         lookback=table.optional_number("lookback", 1),
+        runs_count_once=table.take("runs_count_once", bool, False),
         marker_sections=table.sections("marker_sections", SECTIONS),
         invalidation=MappingProxyType(table.invalidation("invalidation")),
         storage_usd_per_million_hour=table.number("storage_usd_per_million_hour", float, 0, 0.0),
@@ -360,7 +363,7 @@ _STORES: Mapping[Control, Storage] = MappingProxyType(
 
 _WITH_SOURCE = (
     "control", "minimum_tokens", "granularity_tokens", "ttls", "read_multiplier", "write_multipliers",
-    "max_breakpoints", "lookback", "marker_sections", "invalidation", "storage_usd_per_million_hour",
+    "max_breakpoints", "lookback", "runs_count_once", "marker_sections", "invalidation", "storage_usd_per_million_hour",
     "routing_key", "stores", "self_hosted", "best_effort", "keeps_output", "computes_last", "ttl_from", "ttl_renewed",
     "readable_from", "searched_entries", "maximum_tokens", "unit_interval_tokens", "slots", "slot_similarity",
     "answer_step_tokens", "tiers",

@@ -136,6 +136,7 @@ _GEMINI = {
     "candidatesTokenCount": "candidates_token_count",
     "thoughtsTokenCount": "thoughts_token_count",
 }
+_GEMINI_NAMES = frozenset((*_GEMINI, *_GEMINI.values()))
 _READ = (
     "prompt_cache_hit_tokens",
     "cached_tokens",
@@ -174,11 +175,13 @@ def _usage_fields(payload: object) -> dict[str, Any]:
 
 def _known_fields(usage: object) -> dict[str, Any]:
     fields: dict[str, Any] = _numbers(usage, _NUMBERS)
-    for rest, python in _GEMINI.items():
-        number = _number(usage, rest)
-        number = _number(usage, python) if number is None else number
-        if number is not None:
-            fields[rest] = number
+    # What JSON does not hold need not be looked for: logs have millions of usages.
+    if not isinstance(usage, dict) or not _GEMINI_NAMES.isdisjoint(usage):
+        for rest, python in _GEMINI.items():
+            number = _number(usage, rest)
+            number = _number(usage, python) if number is None else number
+            if number is not None:
+                fields[rest] = number
     for name in _DETAILS:
         details = _get(usage, name)
         # Gemini has a list of modalities under the first of these names.
@@ -268,8 +271,10 @@ def _number(holder: object, name: str) -> int | None:
 
 
 def _numbers(holder: object, names: Iterable[str]) -> dict[str, int]:
-    found = {name: _number(holder, name) for name in names}
-    return {name: number for name, number in found.items() if number is not None}
+    if holder is None:
+        return {}
+    present = [name for name in names if name in holder] if isinstance(holder, dict) else names
+    return {name: number for name in present if (number := _number(holder, name)) is not None}
 
 
 def _first(*numbers: int | None) -> int | None:

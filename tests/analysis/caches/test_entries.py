@@ -1,5 +1,7 @@
 """Caches that write at markers: minimum, lookback, lifetimes, bills."""
 
+from dataclasses import replace
+
 import pytest
 
 from prefold.analysis.caches.base import Loss, Reason
@@ -33,13 +35,30 @@ def test_below_the_minimum_nothing_is_kept():
     assert (Loss(Reason.BELOW_MINIMUM, 1000),) == model.serve(conversation(3, time=2.0)).lost
 
 
-def test_a_read_looks_back_twenty_blocks():
-    for added, hit in ((20, 4000), (21, 0)):
+def test_a_read_checks_twenty_positions_and_the_marked_block_is_the_first():
+    for added, hit in ((19, 4000), (20, 0)):
         model = cache(SONNET)
         model.serve(conversation(8))
         served = model.serve(conversation(8 + added, time=1.0))
         assert hit == served.hit
-        assert (() if hit else (Loss(Reason.BREAKPOINT, 4000),)) == served.lost
+        assert (() if hit else (Loss(Reason.LOOKBACK, 4000),)) == served.lost
+
+
+def test_the_example_of_the_guide():
+    """Ten, fifteen and thirty-five blocks, a marker on the last one each: the third request is one position too far."""
+    model = cache(SONNET)
+    assert [0, 5000, 0] == [model.serve(conversation(turns, time=float(turns))).hit for turns in (10, 15, 35)]
+
+
+def test_a_run_of_tool_calls_is_one_position_on_the_claude_api_only():
+    turns = 8 + 28
+    numbers = [*range(8), *[8] * 14, *[9] * 14]
+    for of, hit in ((SONNET, 4000), (replace(SONNET, runs_count_once=False), 0)):
+        model = cache(of)
+        model.serve(conversation(8))
+        assert hit == model.serve(conversation(turns, time=1.0, positions=numbers)).hit
+    assert SONNET.runs_count_once
+    assert not rules("us.anthropic.claude-sonnet-4-5-20250929-v1:0").runs_count_once
 
 
 def test_without_a_marker_nothing_is_read_or_written():
@@ -57,6 +76,17 @@ def test_a_request_for_another_kind_of_cache_gets_markers():
     assert (2000, {300: 100}) == (served.hit, dict(served.written))
 
 
+def test_a_request_for_another_kind_of_cache_gets_a_marker_before_its_last_block():
+    model = cache(SONNET)
+    for number, end in enumerate((1900, 1950)):
+        ends = (1500, end, end + 100)
+        tokens = text(end) + text(100, 1 + number)
+        served = model.serve(request(tokens, float(number), ends=ends, model="gpt-4o"))
+    assert (1500, {300: 550}) == (served.hit, dict(served.written))  # its first block, for want of a system prompt
+    again = model.serve(request(text(1950) + text(70, 9), 3.0, ends=(1500, 1950, 2020), model="gpt-4o"))
+    assert (1950, {300: 70}) == (again.hit, dict(again.written))
+
+
 def test_a_trace_of_blocks_has_a_marker_at_the_end_of_each_prompt():
     model = cache(SONNET)
     model.serve(request([1, 2, 3], 0.0, unit=512))
@@ -71,6 +101,17 @@ def test_a_lifetime_counts_from_the_start_of_the_latest_use():
     assert [0, 2000, 2000, 0] == [model.serve(conversation(4, time=time, duration=100.0)).hit for time in times]
     expired = model.serve(conversation(4, time=2000.0))
     assert (Loss(Reason.EXPIRED, 2000),) == expired.lost
+
+
+def test_an_entry_lives_on_by_its_own_lifetime_however_it_is_used():
+    """Written for an hour, then marked for five minutes behind a longer entry that is read, or read itself."""
+    hour, five = Marker(1500, 3600), Marker(1500, 300)
+    for ends in ((1500,), (1500, 2000)):
+        model = cache(SONNET)
+        for time, first in ((0.0, hour), (100.0, five)):
+            markers = (first, *(Marker(end, 300) for end in ends[1:]))
+            model.serve(request(text(ends[-1]), time, ends=ends, markers=markers))
+        assert 1500 == model.serve(request(text(1500), 3650.0, ends=(1500,), markers=(five,))).hit
 
 
 def test_an_entry_can_be_read_once_its_answer_has_begun():

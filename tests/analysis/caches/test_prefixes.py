@@ -47,11 +47,11 @@ def test_the_last_token_is_computed_by_engines(of, hit):
     assert ((Loss(Reason.BLOCK_TAIL, 32),) if hit < 32 else ()) == served.lost
 
 
-@pytest.mark.parametrize(("of", "hit"), [(VLLM, 512), (PLAIN, 1024), (rules("", "lmcache"), 512), (OPENAI, 1024)])
-def test_in_traces_of_blocks_steps_are_whole_blocks(of, hit):
-    model = cache(of)
-    model.serve(request([1, 2], unit=512))
-    assert hit == model.serve(request([1, 2], 1.0, unit=512)).hit
+@pytest.mark.parametrize("of", [VLLM, PLAIN, rules("", "lmcache"), OPENAI], ids=lambda of: of.provider)
+def test_in_traces_of_blocks_all_blocks_can_be_known(of):
+    """The last one is a part of a block in truth, and the token that must be computed is in it."""
+    model = cache(of, capacity=1024 if of.self_hosted else None)
+    assert [0, 1024] == [model.serve(request([1, 2], float(time), unit=512)).hit for time in range(2)]
 
 
 def test_what_is_too_short_says_so():
@@ -86,6 +86,22 @@ def test_what_cannot_be_read_yet():
     early = model.serve(request(text(640), 5.0, duration=10.0))
     assert (0, (Loss(Reason.NOT_KEPT, 640),)) == (early.hit, early.lost)
     assert 640 == model.serve(request(text(640), 10.0, duration=10.0)).hit
+
+
+def test_what_has_expired_below_the_minimum_was_never_kept():
+    model = cache(OPENAI)
+    model.serve(request(text(900)))
+    assert (Loss(Reason.BELOW_MINIMUM, 900),) == model.serve(request(text(900), 400.0)).lost
+    model.serve(request(text(1300, 1), 400.0))
+    expired = model.serve(request(text(1300, 1), 900.0)).lost
+    assert (Loss(Reason.EXPIRED, 1280), Loss(Reason.BLOCK_TAIL, 1300)) == expired
+
+
+def test_a_tier_holds_what_never_fitted_above():
+    for tiers, hit in (((), 96), ((Tier("host", 96, 16),), 192), ((Tier("host", 4096, 16),), 320)):
+        model = cache(VLLM, capacity=96, tiers=tiers)
+        prompts = [request(text(330)) for _ in range(3)]
+        assert [0, hit, hit] == [model.serve(prompt).hit for prompt in prompts]
 
 
 def test_an_answer_is_found_by_the_next_turn():

@@ -7,6 +7,9 @@ from prefold.analysis.caches.build import build
 from prefold.analysis.caches.replicas import BOUND, ROUTERS
 from prefold.analysis.caches.resolve import PLAIN
 from prefold.analysis.caches.spec import CacheSpec
+from prefold.analysis.encode import Encoder
+from prefold.analysis.simulate import simulate
+from prefold.analysis.synthetic.workload import workload
 from prefold.errors import UsageError
 
 from .support import cache, request, rules, text
@@ -19,15 +22,49 @@ def test_round_robin_finds_what_was_left_elsewhere():
     served = [model.serve(request(text(100), float(time))) for time in range(4)]
     assert [0, 1, 2, 0] == [each.replica for each in served]
     assert [0, 0, 0, 99] == [each.hit for each in served]
-    assert (Loss(Reason.OTHER_REPLICA, 99),) == served[1].lost
+    assert (Loss(Reason.OTHER_REPLICA, 99), Loss(Reason.BLOCK_TAIL, 100)) == served[1].lost
 
 
-def test_the_exact_index_goes_where_most_is_known_and_else_where_least_is_done():
+def test_the_exact_index_goes_where_least_is_left_to_do():
     model = cache(PREFOLD, replicas=3, routing="exact")
     starts = (1, 2, 3, 2, 1, 4, 2)
     served = [model.serve(request(text(50, start) + text(10, 10 + number))) for number, start in enumerate(starts)]
     assert [0, 1, 2, 1, 0, 2, 1] == [each.replica for each in served]
     assert [0, 0, 0, 50, 50, 0, 50] == [each.hit for each in served]
+
+
+def test_the_exact_index_leaves_a_replica_that_has_done_more_than_it_saves():
+    model = cache(PREFOLD, replicas=2, routing="exact")
+    model.serve(request(text(150, 1)))
+    model.serve(request(text(140, 2)))
+    served = [model.serve(request(text(100, 1) + text(40, 10 + number))) for number in range(4)]
+    # The first one has computed 150, 190, 230 and 270 tokens and would have 40 to do, the other one 140 and 140.
+    assert [0, 0, 0, 1] == [each.replica for each in served]
+
+
+@pytest.mark.parametrize("shape", ["agent", "code"])
+def test_exact_routing_spreads_usual_traffic_and_keeps_its_hits(shape):
+    encoder = Encoder()
+    log = [encoder.encode(record) for record in workload(f"{shape}:good,requests=300")]
+    vllm = rules("vllm/x")
+    specs = [
+        CacheSpec("one", vllm),
+        CacheSpec("exact", vllm, replicas=4, routing="exact"),
+        CacheSpec("turns", vllm, replicas=4),
+    ]
+    one, exact, turns = simulate(log, specs)
+    assert exact.load_imbalance < BOUND
+    assert (exact.hit_rate - turns.hit_rate) > 0.6 * (one.hit_rate - turns.hit_rate)
+
+
+def test_what_another_replica_rounds_away_is_no_riddle():
+    model = cache(rules("vllm/x"), replicas=2)
+    model.serve(request(text(100)))
+    served = model.serve(request(text(100)))
+    assert (Loss(Reason.OTHER_REPLICA, 96), Loss(Reason.BLOCK_TAIL, 100)) == served.lost
+    short = cache(rules("gpt-4o"), replicas=2)
+    short.serve(request(text(900)))
+    assert (Loss(Reason.BELOW_MINIMUM, 900),) == short.serve(request(text(900))).lost
 
 
 def test_the_exact_index_knows_answers_that_are_complete():
@@ -69,6 +106,8 @@ def test_every_cache_can_have_replicas(routing, model):
         ({"policy": "magic"}, "no policy 'magic'"),
         ({"routing": "magic"}, "no routing 'magic'"),
         ({"replicas": 0}, "0 replicas"),
+        ({"replicas": 1_000_000}, "1,000,000 replicas"),
+        ({"routing": "exact"}, "one replica, so exact has no choice"),
         ({"loss_rate": 2.0}, "loss rate of 2.0"),
     ],
 )

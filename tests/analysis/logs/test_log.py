@@ -130,6 +130,19 @@ def test_usage_that_can_be_stays(opened, usage):
     assert {} == problems(log)
 
 
+def test_usage_above_the_text_stays_where_the_log_hides_parts(opened):
+    span = {"gen_ai.request.model": "m", "gen_ai.prompt.0.content": "x", "gen_ai.usage.input_tokens": 50_000}
+    log = opened({"attributes": span})  # neither tools nor the system prompt
+    assert [50_000] == [item.usage.input for item in log]
+    assert 0 == log.notes.problems["usage_contradicts_text"]
+
+
+def test_a_file_without_requests_is_counted(opened):
+    log = opened({"type": "summary", "summary": "A title", "leafUuid": "x"})
+    assert [] == list(log)
+    assert {"no_records": 1} == problems(log)
+
+
 def test_what_is_not_text_can_have_any_length(opened):
     image = [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 50_000}}]
     pointing = {"model": "m", "input": "x", "previous_response_id": "resp_0"}

@@ -6,10 +6,11 @@ import json
 import pytest
 
 from prefold.analysis.logs.formats import READERS, names, reader_named, recognise
+from prefold.analysis.logs.log import open_log
 from prefold.analysis.logs.reader import BadLine, Head, Source
 from prefold.analysis.record import Record
 from prefold.core.tokens import unpack
-from prefold.errors import UsageError
+from prefold.errors import InvalidRequest, UsageError
 from prefold.providers.usage import Usage
 
 MESSAGES = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
@@ -371,4 +372,24 @@ def test_prompts_of_vllm_without_ids():
     bad, none = read((line.format(TEXT)[:90] + "\n" + line.format(None) + "\n").encode(), "vllm")
     assert "cut off" in bad.problem
     assert "neither the prompt nor its token ids" in none.problem
-    assert [] == read(b"INFO 04-12 22:07:44 [logger.py:1] Received request a: params: S, lora_request: None.\n", "vllm")
+
+
+LIMITED = "INFO 04-12 22:07:44 [logger.py:1] Received request {0}: params: S, lora_request: None.\n"
+DETAILS = "DEBUG 04-12 22:07:44 [logger.py:1] Request {0} details: prompt: 'a', prompt_token_ids: [1], x.\n"
+
+
+def test_a_log_of_vllm_without_prompts_says_so(tmp_path):
+    path = tmp_path / "vllm.log"
+    path.write_text("".join(map(LIMITED.format, "abc")))
+    log = open_log([str(path)], lenient=True)
+    assert [] == list(log)
+    assert {"bad_line": 3} == dict(log.notes.problems)
+    assert [1, 2, 3] == [place.line for place in log.notes.skipped_places]
+    with pytest.raises(InvalidRequest, match="logged without its prompt") as caught:
+        list(open_log([str(path)]))
+    assert "VLLM_LOGGING_LEVEL=DEBUG" in caught.value.hint
+
+
+def test_requests_of_vllm_whose_prompts_stand_before_them(tmp_path):
+    content = LIMITED.format("a") + "".join(DETAILS.format(name) + LIMITED.format(name) for name in "bc")
+    assert 2 == len(read(content.encode(), "vllm"))  # the prompt of the first stands in the file before

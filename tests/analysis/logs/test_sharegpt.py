@@ -27,6 +27,7 @@ OTHER = {
     "model": "vicuna-13b",
     "conversation": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
 }
+ITEMS = {"id": "talk_2", "items": TALK["conversations"]}
 MESSAGES = {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}
 
 
@@ -78,6 +79,10 @@ def test_other_fields() -> None:
     assert {"model": "vicuna-13b", "messages": [{"role": "user", "content": "Hi"}]} == prompt(record)
 
 
+def test_items_are_conversations_too() -> None:
+    assert [prompt(record) for record in read(lines([TALK]))] == [prompt(record) for record in read(lines([ITEMS]))]
+
+
 def test_what_was_not_asked_for_is_no_request() -> None:
     greeting = {"conversations": [{"from": "gpt", "value": "Welcome."}, *TALK["conversations"][1:3]]}
     [record] = read(lines([greeting]))
@@ -99,7 +104,7 @@ def test_half_a_surrogate_pair() -> None:
     assert "\ud83d" == prompt(record)["messages"][0]["content"]
 
 
-@pytest.mark.parametrize("values", [[TALK], [TALK, OTHER], [MESSAGES]])
+@pytest.mark.parametrize("values", [[TALK], [TALK, OTHER], [ITEMS], [MESSAGES]])
 def test_recognised(values: list[Any]) -> None:
     for content in (lines(values), json.dumps(values).encode()):
         reader = recognise(Head.of("log", content))
@@ -114,6 +119,8 @@ def test_recognised(values: list[Any]) -> None:
         {"messages": MESSAGES["messages"][:1]},
         {"request": MESSAGES},
         {"prompt": "Hi"},
+        {"items": []},
+        {"items": [{"name": "x"}]},
     ],
 )
 def test_bodies_are_not_conversations(body: dict[str, Any]) -> None:

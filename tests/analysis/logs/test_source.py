@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+import tracemalloc
 
 import pytest
 import zstandard
@@ -49,6 +50,7 @@ TWO = lines_of(body("one"), body("two"))
         ("list.json", json.dumps([body("one"), body("two")], indent=2).encode()),
         ("unended.jsonl", TWO.rstrip()),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_same_records_however_they_are_stored(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
@@ -154,16 +156,52 @@ def test_an_empty_file_is_an_empty_log(tmp_path):
     assert 0 == log.notes.records
 
 
-@pytest.mark.parametrize(
-    ("pack", "kind"), [(gzip.compress, "bad_line"), (zstandard.compress, "half_last_line")], ids=["gzip", "zstd"]
-)
-def test_a_packed_file_that_is_cut_off(tmp_path, pack, kind):
+def problems(log):
+    return {name: number for name, number in log.notes.problems.items() if not name.startswith("missing")}
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
+def test_a_packed_file_that_is_cut_off(tmp_path, pack):
     path = tmp_path / "log.packed"
     packed = pack(lines_of(*(body(os.urandom(30_000).hex()) for _ in range(20))))
     path.write_bytes(packed[: len(packed) * 2 // 3])
     log = open_log([str(path)], lenient=True)
     assert 0 < len(list(log)) < 20
-    assert {kind: 1} == {name: number for name, number in log.notes.problems.items() if not name.startswith("missing")}
+    assert {"bad_line": 1} == problems(log)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
+@pytest.mark.parametrize("cut", [1, 3, 5, 100])
+def test_however_little_is_missing(tmp_path, pack, cut):
+    path = tmp_path / "log.packed"
+    path.write_bytes(pack(lines_of(body("one"))) + pack(lines_of(body(os.urandom(500).hex())))[:-cut])
+    with pytest.raises(InvalidRequest, match="ends too early"):
+        list(open_log([str(path)]))
+    log = open_log([str(path)], lenient=True)
+    assert "one" == texts(log)[0]
+    assert {"bad_line": 1} == problems(log)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress], ids=["gzip", "zstd"])
+def test_what_was_unpacked_before_the_damage_is_read(tmp_path, pack):
+    path = tmp_path / "log.packed"
+    whole = pack(lines_of(*(body(str(number)) for number in range(1000))))
+    path.write_bytes(whole + whole[:6] + b"\xff" * 50)
+    log = open_log([str(path)], lenient=True)
+    assert 1000 == len(list(log))
+    assert {"bad_line": 1} == problems(log)
+
+
+def test_zeros_packed_to_nearly_nothing_take_little_memory(tmp_path):
+    path = tmp_path / "bomb.zst"
+    path.write_bytes(zstandard.compress(bytes(512 * 1024**2)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="no known log format"):
+            list(open_log([str(path)]))
+        assert 64 * 1024**2 > tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_damaged_packed_file_stops(tmp_path):
@@ -200,7 +238,7 @@ def test_a_line_of_100_megabytes_is_left_out(tmp_path):
     assert ["one", "two"] == texts(log)
     assert 1 == log.notes.problems["oversized_line"]
     assert ["2"] == [str(place).rpartition(":")[2] for place in log.notes.skipped_places]
-    with pytest.raises(InvalidRequest, match=r"bomb\.jsonl\.gz:2: The line is longer than 64 MiB"):
+    with pytest.raises(InvalidRequest, match=r"bomb\.jsonl\.gz:2: The line is longer than 32 MiB"):
         list(open_log([str(path)]))
 
 

@@ -175,8 +175,17 @@ def test_damaged_parquet(tmp_path):
     path = tmp_path / "log.parquet"
     write_parquet(path, prompt=["x"] * 100, model=["m"] * 100)
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(InvalidRequest, match=r"log\.parquet:1: The file cannot be read"):
+    with pytest.raises(InvalidRequest, match=r"log\.parquet:1: The table is damaged"):
         list(open_log([str(path)]))
+    write_parquet(path, prompt=[str(number) * 50 for number in range(100)], model=["m"] * 100)
+    content = bytearray(path.read_bytes())
+    content[1000:1200] = bytes(200)  # of the data: what unpacks it raises errors of the disk's kind
+    path.write_bytes(content)
+    with pytest.raises(InvalidRequest, match=r"log\.parquet:\d+: The table is damaged: \w"):
+        list(open_log([str(path)]))
+    log = open_log([str(path)], lenient=True)
+    list(log)
+    assert 1 == log.notes.problems["bad_line"]
     write_parquet(path, a=[1])
     with pytest.raises(InvalidRequest, match="No column of the table holds prompts"):
         list(open_log([str(path)]))

@@ -10,6 +10,7 @@ from prefold.analysis.logs.formats import recognise
 from prefold.analysis.logs.reader import BadLine, Head, Reader, Source
 from prefold.analysis.logs.traces import CodingSessions, Mooncake, RagPulse
 from prefold.analysis.record import Blocks, Record
+from prefold.analysis.traced import TracedPrompt
 from prefold.core.keys import SHARED as SHARED_SCOPE
 from prefold.core.radix import RadixTree
 from prefold.core.tokens import unpack
@@ -142,6 +143,8 @@ def test_parts_become_as_many_tokens_as_they_are_long(tmp_path: Path) -> None:
     trace = written(tmp_path)
     [record] = read(RagPulse(), trace.read_bytes(), str(trace))
     assert [1, 1, 1, 1, 2, 7, 7, 9, 9, 9] == unpack(blocks(record).run)
+    assert isinstance(record.content, TracedPrompt)
+    assert ((4, 5, 7, 10), 5, True) == (record.content.ends, record.content.system_end, record.content.names_content)
     assert (1, 10, 27.0, "s", 3) == (
         blocks(record).block_tokens,
         blocks(record).tokens,

@@ -1,15 +1,22 @@
 import io
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from prefold.analysis.caches.named import named_rules
+from prefold.analysis.caches.spec import CacheSpec
+from prefold.analysis.encode import Encoder
+from prefold.analysis.logs.codex import Codex
 from prefold.analysis.logs.formats import recognise
+from prefold.analysis.logs.log import open_log
 from prefold.analysis.logs.reader import BadLine, Head, Reader, Source
-from prefold.analysis.logs.transcripts import ClaudeCode, Codex, _Session
+from prefold.analysis.logs.transcripts import ClaudeCode, _Session
 from prefold.analysis.record import Body, Place, Record
+from prefold.analysis.simulate import simulate
 from prefold.prompts.prompt import Dialect
 from prefold.providers.usage import Usage
 
@@ -216,6 +223,79 @@ def test_subagents_and_compactions_begin_anew() -> None:
     assert [("user", ["Summary of all"])] == said(third)
 
 
+def test_the_summary_of_a_compaction_is_sent() -> None:
+    seen_only = {"isVisibleInTranscriptOnly": True}
+    entries = [
+        user("c1", None, 1, "Summary of all", isCompactSummary=True, **seen_only),
+        user("c2", "c1", 2, "Only shown", **seen_only),
+        user("c3", "c2", 3, "Go on"),
+        answer("a1", "c3", 4, 1, text("On.")),
+    ]
+    [record] = read(ClaudeCode(), entries)
+    assert [("user", ["Summary of all", "Go on"])] == said(record)
+
+
+def used_by(entry: dict[str, Any], input_tokens: int, read: int, written: int) -> dict[str, Any]:
+    entry["message"]["usage"] = {
+        "input_tokens": input_tokens,
+        "cache_read_input_tokens": read,
+        "cache_creation_input_tokens": written,
+        "output_tokens": 5,
+    }
+    return entry
+
+
+HIDING = [
+    user("u1", None, 1, "Mend it"),
+    used_by(answer("a1", "u1", 2, 1, call("c1")), 4, 0, 15_000),
+    user("s1", None, 3, "Search", isSidechain=True, agentId="b7"),
+    used_by(answer("s2", "s1", 4, 7, text("Found."), isSidechain=True, agentId="b7"), 3, 0, 5_000),
+    result("r1", "a1", 5, "c1"),
+    used_by(answer("a2", "r1", 6, 2, text("Done.")), 5, 15_000, 100),
+    user("c1", None, 9, "Summary of all", isCompactSummary=True, isVisibleInTranscriptOnly=True),
+    used_by(answer("a3", "c1", 10, 3, text("On.")), 6, 15_000, 300),
+]
+
+
+def tokens_of(record: Record) -> int:
+    return Encoder().encode(record).tokens
+
+
+def test_a_text_stands_for_what_is_hidden() -> None:
+    first, inner, second, third = read(ClaudeCode(), HIDING)
+    [system] = body(first)["system"]
+    assert system["text"].startswith("[hidden: system prompt and tools, about 15,000 tokens]")
+    assert [system] == body(second)["system"] == body(third)["system"]
+    assert body(inner)["system"][0]["text"].startswith("[hidden: system prompt and tools, about 5,000 tokens]")
+    assert {"type": "ephemeral"} == system["cache_control"]
+    shared = set(system["text"].split()) & set(body(inner)["system"][0]["text"].split())
+    assert len(shared) < 100  # of 3,000 and more: one is no edit of the other
+    for record, usage in ((first, 15_004), (inner, 5_003), (second, 15_105), (third, 15_306)):
+        assert usage == pytest.approx(tokens_of(record), abs=300)
+
+
+def test_a_transcript_is_simulated_as_it_was_sent() -> None:
+    encoder = Encoder()
+    requests = [encoder.encode(record) for record in read(ClaudeCode(), HIDING)]
+    [row] = simulate(requests, [CacheSpec("own", named_rules("anthropic"))])
+    assert 30_000 == pytest.approx(row.hit_tokens, rel=0.01)  # reported: 15,000 by the second and by the third
+    assert 50_418 == pytest.approx(row.input_tokens, rel=0.01)
+
+
+def test_nothing_is_hidden_where_nothing_says_so() -> None:
+    unsaid = [used_by(json.loads(json.dumps(one)), 0, 0, 0) if one["type"] == "assistant" else one for one in HIDING]
+    assert not any("system" in body(record) for record in read(ClaudeCode(), unsaid))
+    absurd = [user("u1", None, 1, "Go"), used_by(answer("a1", "u1", 2, 1, text("Yes.")), 10**9, 0, 0)]
+    assert ["system" in body(record) for record in read(ClaudeCode(), absurd)] == [False]
+
+
+def test_usage_above_the_text_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "session.jsonl").write_bytes(lines(HIDING))
+    log = open_log([str(tmp_path)])
+    assert [15_004, 5_003, 15_105, 15_306] == [record.usage.input for record in log if record.usage]
+    assert {} == dict(log.notes.problems)
+
+
 def test_only_the_latest_branches_are_remembered() -> None:
     subagents = [
         one
@@ -305,7 +385,7 @@ def inputs(record: Record) -> list[Any]:
 
 def test_codex() -> None:
     first, second = read(Codex(), ROLLOUT)
-    assert {"instructions": "Be good.", "input": [ENVIRONMENT, ASKED]} == body(first)
+    assert [ENVIRONMENT, ASKED] == inputs(first)
     assert [ENVIRONMENT, ASKED, THOUGHT, SHELL, OUTPUT] == inputs(second)
     assert Usage(uncached=200, read=800, output=50, is_reported=True) == first.usage
     assert Usage(uncached=100, read=1000, output=5, is_reported=True) == second.usage
@@ -321,6 +401,38 @@ def test_codex() -> None:
     assert first.time is not None
     assert second.time is not None
     assert 4 == second.time - first.time
+
+
+def test_instructions_of_codex_stand_behind_what_is_hidden() -> None:
+    for instructions, title in (("Be good.", "tools"), (None, "system prompt and tools")):
+        meta = line(0, "session_meta", {**META, "base_instructions": instructions})
+        first, second = read(Codex(), [meta, *ROLLOUT[1:]])
+        hidden = body(first)["instructions"]
+        assert hidden.startswith(f"[hidden: {title}, about 1,000 tokens]")
+        assert hidden.endswith(f"\n\n{instructions}") == bool(instructions)
+        assert hidden == body(second)["instructions"]
+        assert 1000 == pytest.approx(tokens_of(first), rel=0.3)  # the size is rounded
+    unused = [entry for entry in ROLLOUT if entry["payload"].get("type") != "token_count"]
+    assert ["Be good.", "Be good."] == [body(record)["instructions"] for record in read(Codex(), unused)]
+
+
+def test_what_a_fork_repeats_counts_once(tmp_path: Path) -> None:
+    fork_meta = line(30, "session_meta", {**META, "id": "t2", "forked_from_id": "t1"})
+    grand_meta = line(40, "session_meta", {**META, "id": "t3", "forked_from_id": "t2"})
+    own = [
+        line(31, "response_item", words("user", "More")),
+        line(32, "response_item", words("assistant", "Right.")),
+        line(33, "event_msg", used(1200, 1100, 5, 3360)),
+    ]
+    last = [line(43, "response_item", words("user", "Less")), line(44, "response_item", words("assistant", "Well."))]
+    copied = [{**entry, "timestamp": "2026-01-02T00:00:30.000Z"} for entry in ROLLOUT]
+    for number, entries in enumerate(
+        (ROLLOUT, [fork_meta, *copied, *own], [grand_meta, fork_meta, *copied, *own, *last]), start=1
+    ):
+        (tmp_path / f"{number}.jsonl").write_bytes(lines(entries))
+    log = open_log([str(tmp_path)])
+    assert [("t1", 2), ("t1", 5), ("t2", 7), ("t3", 9)] == [(record.session, len(inputs(record))) for record in log]
+    assert 5 == log.notes.problems["duplicate"]
 
 
 def test_early_rollouts_count_before_the_items() -> None:

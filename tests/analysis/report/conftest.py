@@ -9,10 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from prefold.analysis.advice import advise
+from prefold.analysis.bill import Bill
+from prefold.analysis.caches.base import Reason
+from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.record import Blocks, Body, Place, Record
 from prefold.analysis.report.flame import FlameTree
 from prefold.analysis.report.page import render_html
 from prefold.analysis.request import Request
+from prefold.analysis.routes import Routes, five_routes
+from prefold.analysis.situation import LAPTOP_ENGINES, Situation
 from prefold.core.tokens import pack
 
 NASTY = "</script><img src=x onerror=alert(1)><!--\u2028\u2029&amp;\x00\ud800'\""
@@ -136,6 +142,8 @@ def full_analysis():
                 for step in range(14)
             ],
             "infinite": 0.7203,
+            "block_tokens": 64,
+            "exact": True,
         },
         "over_time": [
             {
@@ -151,6 +159,36 @@ def full_analysis():
             for index, tenant in enumerate(["acme", "blue", "cobalt", "delta", "echo", "fox", "golf"])
         ],
         "flame": support_tree().as_json(),
+    }
+
+
+def advised_analysis():
+    """The full analysis with all that prefold can advise, and each route, as it says them."""
+    analysis = full_analysis()
+    lost = [{**analysis["attribution"][1], "reason": str(reason), "tokens": 10**6} for reason in Reason]
+    separate, shared = LAPTOP_ENGINES
+    told = {
+        **analysis,
+        "cache": "own",
+        "attribution": lost,
+        "caches": [
+            *analysis["caches"],
+            *({"cache": name, "hit_rate": rate} for name, rate in ((separate, 0), (shared, 1))),
+        ],
+        "breaks": [
+            *analysis["breaks"],
+            {**analysis["breaks"][0], "cause": None, "path": None, "fix": "", "gain_tokens": 2 * 10**6},
+        ],
+    }
+    advice = [step for situation in Situation for step in advise(situation, told)] + advise(
+        Situation.LAPTOP, {**empty_analysis(), "cache": "own"}
+    )
+    bill = Bill(CacheSpec("own", None), None)
+    return {
+        **analysis,
+        "breaks": told["breaks"],
+        "advice": list({step["title"]: step for step in advice}.values()),
+        "routes": five_routes(Routes(), bill, 5),
     }
 
 
@@ -227,6 +265,7 @@ def analysis_of():
     makers = {
         "empty": empty_analysis,
         "full": full_analysis,
+        "advised": advised_analysis,
         "hostile": hostile_analysis,
         "block_trace": block_trace_analysis,
         "many_nodes": lambda: many_nodes_analysis(100_000),

@@ -13,7 +13,7 @@ from playwright.sync_api import sync_playwright
 from conftest import full_analysis
 from prefold.analysis.report.page import render_html
 
-PICTURES = [("report.png", "light", "overview"), ("report-flame.png", "dark", "flame")]
+PICTURES = [("report.png", "light", "overview", 1180), ("report-flame.png", "dark", "flame", 860)]
 
 
 def main(folder: Path) -> None:
@@ -21,9 +21,9 @@ def main(folder: Path) -> None:
         page_file = Path(scratch) / "report.html"
         page_file.write_text(render_html(full_analysis()), encoding="utf-8")
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, theme, section in PICTURES:
+        for name, theme, section, height in PICTURES:
             page = browser.new_page(
-                viewport={"width": 1120, "height": 860}, color_scheme=theme, locale="en-GB", reduced_motion="reduce"
+                viewport={"width": 1120, "height": height}, color_scheme=theme, locale="en-GB", reduced_motion="reduce"
             )
             page.goto(page_file.as_uri())
             if section == "flame":

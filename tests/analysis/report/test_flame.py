@@ -123,6 +123,18 @@ def test_bodies_that_are_let_go_are_labelled_before(make_request):
     assert (7, 0, "messages[1]") == frame(flame, "Goodbye")
 
 
+def test_a_frame_whose_only_continuation_was_merged_keeps_its_text(make_request):
+    tree = FlameTree(max_nodes=5)
+    rules = {"role": "system", "content": "Be brief."}
+    tree.add(make_request([rules]), 0)
+    tree.add(make_request([rules, {"role": "user", "content": "Hi"}]), 9)
+    for text in ("Sum up what follows.", "Name all the cities.", "Write a short poem."):
+        tree.add(make_request([{"role": "user", "content": text}]), 0)
+    flame = tree.as_json()
+    assert 0 < flame["merged"]
+    assert (20, 9, "messages[0]") == frame(flame, "Be brief.")
+
+
 traffic = st.lists(
     st.tuples(st.lists(st.integers(0, 2), max_size=8), st.integers(0, 9), st.sampled_from(["a", "b"])), max_size=30
 )

@@ -3,12 +3,12 @@
 import json
 import re
 import time
-from itertools import pairwise
 
 import pytest
 
 SECTIONS = [
     "overview",
+    "advice",
     "attribution",
     "flame",
     "breaks",
@@ -16,7 +16,6 @@ SECTIONS = [
     "capacity",
     "over_time",
     "caches",
-    "advice",
     "routes",
 ]
 
@@ -62,6 +61,8 @@ def pixel(page, row, share):
 
 def test_every_section_is_there(analysis_of, open_page):
     page = open_page(analysis_of("full")).page
+    sections = page.evaluate("[...document.querySelectorAll('main section')].map((found) => found.id)")
+    assert [f"section-{name}" for name in SECTIONS] == sections
     for name in SECTIONS:
         section = page.locator(f"#section-{name}")
         assert section.locator("h2").inner_text()
@@ -173,6 +174,21 @@ def test_the_tip_says_what_a_frame_is(analysis_of, open_page):
     assert "read from cache" in tip
 
 
+def test_the_tip_goes_when_what_it_speaks_of_does(analysis_of, open_page):
+    page = open_page(analysis_of("full")).page
+    page.locator(".flame-canvas").hover(position={"x": 40, "y": 60})
+    assert page.locator(".tip").is_visible()
+    click_frame(page, 2, 0.1)
+    page.wait_for_timeout(300)  # a browser may tell of a pointer that stays where it is
+    assert not page.locator(".tip").is_visible()
+    page.locator(".flame-canvas").hover(position={"x": 60, "y": 60})
+    assert page.locator(".tip").is_visible()
+    page.locator("#flame-search").focus()
+    page.keyboard.type("clock")
+    wait_until(page, "location.hash.includes('find')")
+    assert not page.locator(".tip").is_visible()
+
+
 def test_search_counts_marks_and_stays_in_the_address(analysis_of, open_page):
     opened = open_page(analysis_of("full"))
     page = opened.page
@@ -199,6 +215,26 @@ def test_search_counts_marks_and_stays_in_the_address(analysis_of, open_page):
 def test_an_address_that_means_nothing_shows_the_whole(analysis_of, open_page, address):
     page = open_page(analysis_of("full"), fragment=address).page
     assert "all requests" == page.locator(".crumbs").inner_text()
+
+
+def test_a_new_address_is_followed(analysis_of, open_page):
+    page = open_page(analysis_of("full"), fragment="#zoom=1").page
+    page.evaluate("location.hash = '#zoom=2&find=clock'")
+    wait_until(page, "document.querySelector('.crumbs [aria-current]').textContent.startsWith('search_orders')")
+    assert "clock" == page.locator("#flame-search").input_value()
+
+
+def test_a_browser_that_refuses_an_address_gets_it_later(analysis_of, open_page):
+    page = open_page(analysis_of("full")).page
+    page.evaluate(
+        """() => {
+            const real = history.replaceState.bind(history);
+            history.replaceState = () => { history.replaceState = real; throw new DOMException("", "SecurityError"); };
+        }"""
+    )
+    click_frame(page, 2, 0.1)
+    assert {} == fragment(page)
+    wait_until(page, "location.hash === '#zoom=2'")
 
 
 def test_links_to_sections_leave_the_state_alone(analysis_of, open_page):
@@ -254,13 +290,6 @@ def test_language_and_theme_switch_and_stay(analysis_of, open_page):
     assert dark == page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.locator("#language").click()
     assert "Where every token went" == page.locator("#heading-attribution").inner_text()
-
-
-def test_no_english_is_left_in_chinese(analysis_of, open_page):
-    page = open_page(analysis_of("empty"), fragment="").page
-    page.locator("#language").click()
-    words = set(re.findall(r"[A-Za-z]{3,}", page.locator("#page").inner_text()))
-    assert {"English", "prefold", "empty", "jsonl", "token", "Token", "price", "Enter", "Escape", "speedscope"} >= words
 
 
 def test_the_system_decides_on_the_theme(analysis_of, open_page):
@@ -320,27 +349,11 @@ def test_a_hundred_thousand_frames(analysis_of, open_page):
     assert active_row(page)
 
 
-def test_lines_over_time_by_tenant(analysis_of, open_page):
-    page = open_page(analysis_of("full")).page
-    section = page.locator("#section-over_time")
-    assert ["overall"] == section.locator(".legend li").all_inner_texts()
-    section.get_by_role("combobox").select_option("tenant")
-    assert ["acme", "blue", "cobalt", "delta", "echo", "others"] == section.locator(".legend li").all_inner_texts()
-    section.get_by_role("combobox").select_option("model")
-    assert ["gpt-4o", "gpt-4o-mini"] == section.locator(".legend li").all_inner_texts()
-
-
 def test_commands_are_copied(analysis_of, open_page):
     page = open_page(analysis_of("full"), permissions=["clipboard-read", "clipboard-write"]).page
     page.locator(".command button").first.click()
     wait_until(page, "document.querySelector('.toast').textContent")
     assert "prefold lint requests.jsonl --fix" == page.evaluate("navigator.clipboard.readText()")
-
-
-@pytest.mark.parametrize("width", [320, 390, 768, 1280])
-def test_no_width_makes_the_page_scroll_sideways(analysis_of, open_page, width):
-    page = open_page(analysis_of("full"), width=width).page
-    assert width == page.evaluate("document.documentElement.scrollWidth")
 
 
 def test_printed_it_is_light_and_complete_and_without_controls(analysis_of, open_page):
@@ -352,77 +365,37 @@ def test_printed_it_is_light_and_complete_and_without_controls(analysis_of, open
     wait_until(page, "document.documentElement.dataset.theme === 'light'")
     assert page.locator("#section-caches tbody tr").last.is_visible()
     assert page.locator(".flame-canvas").is_visible()
-    assert 0 == page.locator("button:visible").count()
+    assert 0 == page.locator("button:visible:not(.crumb)").count()
     assert not page.locator(".sections").is_visible()
-    assert b"%PDF" == page.pdf()[:4]
-
-
-NAMES = """() => [...document.querySelectorAll(
-        'button, a, input, select, canvas, nav, [role=treegrid], [role=region], [role=img]')]
-    .filter((found) => !(found.getAttribute('aria-label') || found.textContent).trim())
-    .map((found) => found.outerHTML.slice(0, 80))"""
-
-CONTRAST = """() => {
-    const channel = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
-    const parse = (text) => text.match(/[\\d.]+/g).map(Number);
-    const luminance = ([red, green, blue]) => 0.2126 * channel(red) + 0.7152 * channel(green) + 0.0722 * channel(blue);
-    const ground = (found) => {
-        for (let at = found; at; at = at.parentElement) {
-            const color = parse(getComputedStyle(at).backgroundColor);
-            if (color.length < 4 || color[3] > 0.9) return color;
-        }
-    };
-    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-    const poor = [];
-    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-        const found = node.parentElement;
-        if (!node.data.trim() || !found.getClientRects().length || found.closest('script, style, noscript')) continue;
-        const style = getComputedStyle(found);
-        const color = found instanceof SVGElement ? style.fill : style.color;
-        const [one, other] = [luminance(parse(color)), luminance(ground(found))].sort((a, b) => b - a);
-        const ratio = (one + 0.05) / (other + 0.05);
-        if (ratio < 4.5) poor.push(`${ratio.toFixed(2)} ${found.className} ${node.data.slice(0, 30)}`);
-    }
-    return poor;
-}"""
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_it_can_be_read_by_all(analysis_of, open_page, theme):
-    page = open_page(analysis_of("full"), color_scheme=theme).page
-    assert [] == page.evaluate(CONTRAST)
-    assert [] == page.evaluate(NAMES)
+    for name in SECTIONS:
+        assert 40 < len(page.locator(f"#section-{name}").inner_text())
     assert [] == page.evaluate(
-        "() => { const ids = [...document.querySelectorAll('[id]')].map((found) => found.id);"
-        " return ids.filter((id, at) => ids.indexOf(id) !== at); }"
-    )
-    levels = page.evaluate(
-        "() => [...document.querySelectorAll('h1, h2, h3')].map((found) => Number(found.tagName[1]))"
-    )
-    assert 1 == levels[0] == levels.count(1)
-    assert 1 == max(after - before for before, after in pairwise(levels))
-    assert 1 == page.locator("main").count() == page.locator("footer").count()
-    assert [] == page.evaluate(
-        """() => [...document.querySelectorAll('[role=row]')].filter((row) =>
-            ![...row.children].every((cell) => ['gridcell', 'columnheader'].includes(cell.getAttribute('role'))))"""
-    )
-    assert [] == page.evaluate(
-        "() => [...document.querySelectorAll('[aria-labelledby]')]"
-        ".filter((found) => !document.getElementById(found.getAttribute('aria-labelledby')))"
+        """() => [...document.querySelectorAll('#page *')].filter((found) => found.getClientRects().length
+            && ['fixed', 'sticky'].includes(getComputedStyle(found).position)
+            && !found.closest('.flame-table')).map((found) => found.className)"""
     )
 
 
-def test_the_keyboard_reaches_everything(analysis_of, open_page):
-    page = open_page(analysis_of("full")).page
-    reached = []
-    for _ in range(60):
-        page.keyboard.press("Tab")
-        reached.append(page.evaluate("document.activeElement.className || document.activeElement.id"))
-    for needed in ("skip", "language", "theme", "flame-search", "flame-canvas", "tree", "save-speedscope", "small"):
-        assert needed in reached
+def test_what_is_drawn_fits_the_paper_and_the_screen_again(analysis_of, open_page):
+    page = open_page(analysis_of("many_nodes")).page
+    widths = "[...document.querySelectorAll('.flame-canvas, .chart svg')].map((found) => found.clientWidth)"
+    heights = "[...document.querySelectorAll('.flame, .flame-canvas')].map((found) => found.clientHeight)"
+    before = page.evaluate(widths)
+    page.evaluate(f"addEventListener('beforeprint', () => {{ window.printed = [{widths}, {heights}]; }})")
+    document = page.pdf(format="A4")
+    assert b"%PDF" == document[:4]
+    assert 1 < len(re.findall(rb"/Type\s*/Page\b", document))
+    printed_widths, (frame, canvas) = page.evaluate("window.printed")
+    sheet = (210 - 2 * 14) / 25.4 * 96  # millimetres within the margins, as pixels
+    assert [] == [width for width in printed_widths if not 0.9 * sheet < width <= sheet]
+    assert frame == canvas > 400
+    assert before == page.evaluate(widths)
 
 
 def test_a_trace_of_blocks_is_drawn(analysis_of, open_page):
     page = open_page(analysis_of("block_trace")).page
     page.locator(".flame-canvas").hover(position={"x": 40, "y": 36})
     assert "blocks 1, 2, …" in page.locator(".tip").inner_text()
+    page.locator("#language").click()
+    page.locator(".flame-canvas").hover(position={"x": 44, "y": 36})
+    assert "块 1, 2, …" in page.locator(".tip").inner_text()

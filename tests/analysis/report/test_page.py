@@ -85,13 +85,27 @@ def test_nothing_in_the_script_makes_markup():
 
 
 def test_every_text_is_there_in_every_language():
-    script = (ASSETS / "texts.js").read_text(encoding="utf-8")
-    line = re.compile(r'^    "?([\w.]+)"?:\s+"(.*)",$', re.MULTILINE)
-    english, chinese = (line.findall(part) for part in script.split("  zh: {"))
+    line = re.compile(r'^  "?([\w.]+)"?:\s+"(.*)",$', re.MULTILINE)
+    english, chinese = (
+        line.findall((ASSETS / f"texts-{code}.js").read_text(encoding="utf-8")) for code in ("en", "zh")
+    )
     assert dict(english).keys() == dict(chinese).keys()
     assert len(dict(english)) == len(english)
     for key, text in english:
-        assert sorted(re.findall(r"\{\w+\}", text)) == sorted(re.findall(r"\{\w+\}", dict(chinese)[key])), key
+        assert sorted(re.findall(r"\{(\w+)", text)) == sorted(re.findall(r"\{(\w+)", dict(chinese)[key])), key
+
+
+def test_a_translated_sentence_takes_over_all_values():
+    sentences = (ASSETS / "sentences.js").read_text(encoding="utf-8")
+    pairs = re.findall(r'^    "?(.*?)"?:\s+"(.*)",$', sentences, re.MULTILINE)
+    assert 60 < len(pairs)
+    for english, chinese in pairs:
+        assert sorted(re.findall(r"\{\w+\}", english)) == sorted(re.findall(r"\{\w+\}", chinese)), english
+
+
+@pytest.mark.parametrize("name", ["(?<=", "(?<!", ".at(", "structuredClone", "toSorted", "findLast", "scheduler"])
+def test_no_script_needs_a_browser_of_this_year(name):
+    assert [] == [asset.name for asset in ASSETS.iterdir() if name in asset.read_text(encoding="utf-8")]
 
 
 def test_every_cause_and_its_fix_are_translated():
@@ -101,12 +115,12 @@ def test_every_cause_and_its_fix_are_translated():
 
 
 def test_every_text_is_used_and_every_text_used_is_there():
-    texts = (ASSETS / "texts.js").read_text(encoding="utf-8")
-    known = set(re.findall(r'^    "?([\w.]+)"?:', texts, re.MULTILINE))
+    texts = (ASSETS / "texts-en.js").read_text(encoding="utf-8")
+    known = set(re.findall(r'^  "?([\w.]+)"?:', texts, re.MULTILINE))
     script = "".join(
         asset.read_text(encoding="utf-8")
         for asset in ASSETS.iterdir()
-        if asset.name.endswith(".js") and asset.name != "texts.js"
+        if asset.name.endswith(".js") and not asset.name.startswith("texts-")
     )
     assert set(re.findall(r'\btext\(\s*"([\w.]+)"', script)) <= known
     sections = {
@@ -122,7 +136,9 @@ def test_every_text_is_used_and_every_text_used_is_there():
         "routes",
     }
     assert {f"nav.{section}" for section in sections} | sections <= known
-    built = re.compile(r"(nav|reason|cause|route|situation|page\.theme|capacity|over_time|caches)\.\w+|\w+\.note")
+    built = re.compile(
+        r"(nav|reason|cause|problem|route|situation|page\.theme|capacity|over_time|caches)\.\w+|\w+\.note"
+    )
     assert set() == {key for key in known - sections if f'"{key}"' not in script and not built.fullmatch(key)}
 
 

@@ -17,6 +17,7 @@ from prefold.providers.rules import CacheRules, Control, rules_for
 RULES = "You are a careful agent. Check the handbook before you answer. " * 300
 TOOLS = [{"name": "search", "description": "Finds things. " * 600, "input_schema": {"type": "object"}}]
 CLAUDE = "claude-sonnet-4-5"
+ON_BEDROCK = "us.anthropic.claude-sonnet-4-5"
 
 
 class Words:
@@ -134,14 +135,24 @@ def test_the_longer_lifetime_comes_first() -> None:
     assert [("system", 3600), ("messages[2]", 3600)] == places(lifted)
 
 
-@pytest.mark.parametrize(("calls", "is_marked"), [(9, False), (10, True), (15, True)])
-def test_a_turn_beyond_the_lookback(calls: int, is_marked: bool) -> None:
-    uses = [{"type": "tool_use", "id": str(number), "name": "search", "input": {}} for number in range(calls)]
-    results = [{"type": "tool_result", "tool_use_id": str(number), "content": "ok"} for number in range(calls)]
-    body = {"model": CLAUDE, "tools": TOOLS, "system": RULES, "messages": [user("a"), assistant(uses), user(results)]}
+@pytest.mark.parametrize(("texts", "is_marked"), [(18, False), (19, True), (40, True)])
+def test_a_turn_beyond_the_lookback(texts: int, is_marked: bool) -> None:
+    said = [{"type": "text", "text": f"step {number}"} for number in range(texts)]
+    body = {"model": CLAUDE, "tools": TOOLS, "system": RULES, "messages": [user("a"), assistant(said), user("b")]}
     _, plan = planned(body)
     assert is_marked is (("messages[0]", 300) in places(plan))
-    assert is_marked is any("looks back over 20 positions" in note and "third parties" in note for note in plan.notes)
+    assert is_marked is any(f"adds {texts + 1} positions and a read checks 20" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("model", "calls", "is_marked"), [(CLAUDE, 40, False), (ON_BEDROCK, 9, False), (ON_BEDROCK, 10, True)]
+)
+def test_a_run_of_tool_calls_is_one_position_on_the_claude_api(model: str, calls: int, is_marked: bool) -> None:
+    uses = [{"type": "tool_use", "id": str(number), "name": "search", "input": {}} for number in range(calls)]
+    results = [{"type": "tool_result", "tool_use_id": str(number), "content": "ok"} for number in range(calls)]
+    body = {"model": model, "tools": TOOLS, "system": RULES, "messages": [user("a"), assistant(uses), user(results)]}
+    _, plan = planned(body)
+    assert is_marked is (("messages[0]", 300) in places(plan))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from prefold.prompts.divergence.text_difference import masked
 from prefold.prompts.prompt import Prompt, Stability
 from prefold.prompts.tokens import Estimate, counter_for
 from prefold.prompts.view import view_of
-from prefold.providers.rules import rules_for
+from prefold.providers.rules import rules_for, rules_of
 
 from .breaks import Pair, conversation, pairs, written
 
@@ -124,7 +124,7 @@ def test_entries_live_as_long_as_their_marker_says(marker: dict[str, str], gap: 
         assert 0 == divergence.gain_tokens  # no lifetime is
 
 
-@pytest.mark.parametrize(("blocks", "cause"), [(18, "none"), (20, "lookback"), (60, "lookback")])
+@pytest.mark.parametrize(("blocks", "cause"), [(18, "none"), (19, "lookback"), (60, "lookback")])
 def test_a_turn_that_outgrows_the_lookback(blocks: int, cause: str) -> None:
     before = marked(LONG, markers={0: SHORT_LIVED})
     turn = [f"Step {i}." for i in range(blocks)]
@@ -136,7 +136,8 @@ def test_a_turn_that_outgrows_the_lookback(blocks: int, cause: str) -> None:
         assert divergence.gain_tokens == divergence.lost_tokens > 1024
 
 
-def test_parallel_tool_calls_outgrow_the_lookback() -> None:
+@pytest.mark.parametrize(("model", "cause"), [(None, "none"), ("us.anthropic.claude-sonnet-4-5", "lookback")])
+def test_parallel_tool_calls_are_one_position_on_the_claude_api(model: str | None, cause: str) -> None:
     before = marked(LONG, markers={0: SHORT_LIVED})
     after = copy.deepcopy(before)
     del after["messages"][0]["content"][0]["cache_control"]
@@ -144,7 +145,9 @@ def test_parallel_tool_calls_outgrow_the_lookback() -> None:
     results = [{"type": "tool_result", "tool_use_id": f"t{i}", "content": "ok"} for i in range(15)]
     results[-1]["cache_control"] = SHORT_LIVED
     after["messages"] += [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]
-    assert ("lookback", None) == found(compared(before, after))
+    if model is not None:
+        before["model"] = after["model"] = model
+    assert (cause, None) == found(compared(before, after))
 
 
 def test_no_marker_at_all() -> None:
@@ -693,3 +696,19 @@ def test_a_nested_setting_that_is_absent_altogether() -> None:
     assert found_change.mended is not None
     assert before == found_change.mended[1].value
     assert "parameter" == compared(after, before).cause
+
+
+def test_documents_in_another_order_beside_a_new_question() -> None:
+    documents = [{"type": "text", "text": f"Document {name}. " + f"What it says of {name}. " * 40} for name in "abcd"]
+
+    def asked(order: list[int], question: str) -> dict[str, Any]:
+        blocks = [*(documents[index] for index in order), {"type": "text", "text": question}]
+        return {"model": "gpt-4o", "messages": [{"role": "user", "content": blocks}]}
+
+    before, after = asked([0, 1, 2, 3], "Is a true?"), asked([2, 0, 3, 1], "And what of b?")
+    divergence = compared(before, after, rules=rules_of("prefold"))
+    assert ("block_order", "messages[0].content[0]") == found(divergence)
+    assert 0.9 * divergence.lost_tokens < divergence.gain_tokens
+    assert divergence.mended is not None
+    mended = divergence.mended[1].value["messages"][0]["content"]
+    assert [*documents, {"type": "text", "text": "And what of b?"}] == mended

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from prefold.analysis.breaks.contents import Repeats
 from prefold.analysis.breaks.recent import Earlier
+from prefold.analysis.caches.resolve import rules_of_request
+from prefold.analysis.encoding.bodies import CONTENT_FIELDS
+from prefold.analysis.encoding.settings import invalidating
 from prefold.analysis.record import Body
 from prefold.analysis.request import Request
 from prefold.errors import PrefoldError
@@ -21,7 +24,7 @@ from prefold.prompts.divergence.compare import Divergence, compare
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Prompt, Section
 from prefold.prompts.tokens import RememberingCounter, counter_for
-from prefold.providers.rules import rules_of
+from prefold.providers.rules import CacheRules, rules_of
 
 _ALWAYS = 4  # first breaks of a kind that are compared
 _BASE, _SHARE = 64, 64  # comparisons of all kinds: 64, and one for each 64 breaks
@@ -63,6 +66,7 @@ class Compared:
         explanation: one sentence: what happened.
         lost_tokens: those that this break cost.
         gain_tokens: those that the fix gives back.
+        token: the first of the later request that differs; None where none does.
     """
 
     diagnosis: Diagnosis
@@ -72,6 +76,7 @@ class Compared:
     explanation: str = ""
     lost_tokens: int = 0
     gain_tokens: int = 0
+    token: int | None = None
 
 
 @dataclass(slots=True)
@@ -91,20 +96,20 @@ class Diagnoses:
     def __init__(self) -> None:
         self.comparisons = 0
         """Full comparisons so far."""
-        # What a break costs is told for a cache that keeps any prefix: what another one makes of it, the one that is
-        # simulated says.
-        self._rules = rules_of("prefold")
         self._breaks = 0
         self._by_kind: dict[Kind, _Answers] = {}
         self._by_place: dict[tuple[str, int], _Answers] = {}
         self._counter = RememberingCounter(counter_for(""))
         self._counted_model = ""
 
-    def ask(self, earlier: Earlier | None, request: Request, known: int, repeats: Repeats) -> Diagnosis | Compared:
+    def ask(
+        self, earlier: Earlier | None, opening: Earlier | None, request: Request, known: int, repeats: Repeats
+    ) -> Diagnosis | Compared:
         """Why a request does not go on where an earlier one, of which it repeats content, still matches.
 
         Args:
             earlier: the request to compare it with; None where that is not kept any more.
+            opening: one that begins as it does, in case that one parts from it before.
             request: the later one.
             known: units of its beginning that were sent before.
             repeats: the content behind them that was sent before.
@@ -121,8 +126,13 @@ class Diagnoses:
             near = self._by_place.setdefault(kind[:2], _Answers())
             alike.breaks += 1
             if earlier is not None and earlier.body is not None and self._is_worth_comparing(alike):
-                compared = self._compare(earlier.body, content, goes_on=goes_on)
+                rules = rules_of_request(request)
+                compared = self._compare(earlier.body, content, rules, goes_on=goes_on)
                 self.comparisons += 1
+                if opening is not None and opening.body is not None and _parts_before(compared, request, known):
+                    nearer = self._compare(opening.body, content, rules, goes_on=False)
+                    self.comparisons += 1
+                    compared = nearer if nearer.diagnosis.cause else compared
                 alike.compared += 1
                 alike.found[compared.diagnosis] += 1
                 near.found[compared.diagnosis] += 1
@@ -134,15 +144,19 @@ class Diagnoses:
         is_due = alike.compared < _ALWAYS or alike.breaks.bit_count() == 1  # at powers of two
         return is_due and self.comparisons < _BASE + self._breaks // _SHARE
 
-    def _compare(self, before: Body, after: Body, *, goes_on: bool) -> Compared:
+    def _compare(self, before: Body, after: Body, rules: CacheRules, *, goes_on: bool) -> Compared:
+        # What a break costs is told for a cache that keeps any prefix: what another one makes of it, the one that is
+        # simulated says. But which settings break a prefix is a matter of the one that was asked.
+        any_prefix = replace(rules_of("prefold"), invalidation=rules.invalidation)
         try:
-            earlier, later = before.prompt, Body(after.content, after.dialect).prompt
-            found = compare(earlier, later, rules=self._rules, counter=self._counter_for(earlier.model))
+            earlier = before.prompt
+            later = _with_settings_of(earlier, Body(after.content, after.dialect).prompt, rules)
+            found = compare(earlier, later, rules=any_prefix, counter=self._counter_for(earlier.model))
         except PrefoldError:  # requests of two dialects
             return Compared(Diagnosis())
         is_fixed = found.path is not None and all(_is_in_system(each, found.path) for each in (earlier, later))
         if found.cause in _STATES or (found.cause in _OF_NEW_QUESTIONS and not goes_on and not is_fixed):
-            return Compared(Diagnosis())
+            return Compared(Diagnosis(), token=found.token)
         return Compared(
             Diagnosis(found.cause, _general_path(found, earlier, later)),
             found.before,
@@ -151,12 +165,29 @@ class Diagnoses:
             found.explanation,
             found.lost_tokens,
             found.gain_tokens,
+            found.token,
         )
 
     def _counter_for(self, model: str) -> RememberingCounter:
         if model != self._counted_model:
             self._counter, self._counted_model = RememberingCounter(counter_for(model)), model
         return self._counter
+
+
+def _parts_before(compared: Compared, request: Request, known: int) -> bool:
+    """Whether two requests part in an earlier segment than the one in which a request leaves all that was sent."""
+    index = bisect_right(request.ends, known)
+    start = request.ends[index - 1] if index else 0
+    return compared.token is not None and compared.token + index < start  # counted one by one, each is rounded
+
+
+def _with_settings_of(earlier: Prompt, later: Prompt, rules: CacheRules) -> Prompt:
+    """A request with the settings of an earlier one that the cache does not look at, so that none of them is blamed."""
+    if not isinstance(earlier.value, dict) or not isinstance(later.value, dict):
+        return later
+    kept = {*CONTENT_FIELDS, *(name.partition(".")[0] for name in invalidating(rules))}
+    others = {name: value for name, value in earlier.value.items() if name not in kept}
+    return later.with_value({**others, **{name: value for name, value in later.value.items() if name in kept}})
 
 
 def _goes_on(earlier: Earlier, request: Request, known: int, repeats: Repeats) -> bool:
@@ -179,11 +210,16 @@ def _kind_of(request: Request, known: int, repeats: Repeats, *, goes_on: bool) -
 
 
 def _general_path(found: Divergence, before: Prompt, after: Prompt) -> str:
-    """A path that is the same for breaks that are: positions in the conversation, unlike those in the rules, vary."""
+    """A path that is the same for breaks that are: positions in the conversation, unlike those in the rules, vary.
+
+    So does that of the first of several tools that is not where it was.
+    """
     path = found.path
     if path is None:
         return ""
     steps = path.steps
+    if found.cause == "tool_order" and isinstance(steps[-1], int):
+        return f"{path.parent}[*]"
     if len(steps) < 2 or steps[0] not in _LISTS or _is_in_system(before, path) or _is_in_system(after, path):
         return str(path)
     written = [str(step) if isinstance(step, str) else "[*]" for step in steps]

@@ -11,6 +11,7 @@ from prefold.analysis.request import Request
 
 _CAPACITY = 16 * 1024 * 1024  # bytes of bodies
 _CONVERSATIONS = 1 << 16
+_HISTORY = 24  # units behind the system prompt that are more than what begins any message
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Recent:
     def __init__(self, capacity: int = _CAPACITY) -> None:
         self._capacity = capacity
         self._latest: OrderedDict[int, Earlier] = OrderedDict()
+        self._by_session: dict[str, int] = {}
         self._size = 0
         self._count = 0
 
@@ -64,20 +66,24 @@ class Recent:
     def turn(self, request: Request, known: int, sender: int | None) -> Turn:
         """Which conversation a request belongs to.
 
-        It is that of what it begins with, if it begins with all that was sent last there, or at least with a whole
-        segment of that behind the system prompt, in the same session. Otherwise it begins another one.
+        It is that of what it begins with, if it begins with all that was sent last there; or, in the same session, at
+        least with a message of that, or a sentence. Where several begin alike, that of the session is meant. Otherwise
+        it begins another one.
 
         Args:
             request: the next one of the log.
             known: units at its beginning that were sent before.
             sender: the conversation that sent the last of these.
         """
-        before = self.get(sender)
-        if sender is not None and before is not None:
-            lost = max(0, before.units - known)
-            shares_history = bisect_right(request.ends, known) > bisect_right(request.ends, request.system_end)
-            if not lost or (shares_history and before.session == request.record.session):
-                return Turn(sender, lost)
+        has_message = bisect_right(request.ends, known) > bisect_right(request.ends, request.system_end)
+        shares_history = has_message or (bool(request.ends) and known - request.system_end >= _HISTORY)
+        session = request.record.session
+        for number in (sender, self._by_session.get(session)):
+            before = self.get(number)
+            if number is not None and before is not None:
+                lost = max(0, before.units - known)
+                if (not lost and number == sender) or (shares_history and before.session == session):
+                    return Turn(number, lost)
         self._count += 1
         return Turn(self._count)
 
@@ -89,8 +95,13 @@ class Recent:
         if body is not None and len(body.content) > self._capacity // 4:
             body = None
         replaced = self._latest.pop(number, None)
-        self._latest[number] = latest = Earlier(request.record.place, request.record.session, request.units, body)
+        session = request.record.session
+        self._latest[number] = latest = Earlier(request.record.place, session, request.units, body)
+        if session:
+            self._by_session[session] = number
         self._size += latest.size - (replaced.size if replaced else 0)
         while self._size > self._capacity or len(self._latest) > _CONVERSATIONS:
-            _, forgotten = self._latest.popitem(last=False)
+            old, forgotten = self._latest.popitem(last=False)
             self._size -= forgotten.size
+            if self._by_session.get(forgotten.session) == old:
+                del self._by_session[forgotten.session]

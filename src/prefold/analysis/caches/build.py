@@ -10,7 +10,7 @@ from prefold.analysis.caches.base import CacheModel, Served
 from prefold.analysis.caches.common import Replica, check_unit
 from prefold.analysis.caches.entries import EntryCache
 from prefold.analysis.caches.prefixes import PrefixCache
-from prefold.analysis.caches.replicas import ROUTERS, Fleet
+from prefold.analysis.caches.replicas import ROUTERS, USUAL_ROUTING, Fleet
 from prefold.analysis.caches.resolve import rules_of_request
 from prefold.analysis.caches.shared import SharedPrefixes, can_share
 from prefold.analysis.caches.slots import SlotCache
@@ -32,6 +32,9 @@ _MODELS: Mapping[Storage, Callable[[CacheSpec, CacheRules, int], Replica]] = Map
 )
 
 
+MOST_REPLICAS = 1_000
+"""Replicas that a cache can have: each is a cache of its own, and a request asks all of them."""
+
 _MOST_MODELS = 1_000
 """Models with a part of their own; the rest share one, so that memory does not grow with nonsense."""
 
@@ -46,11 +49,12 @@ def build(spec: CacheSpec) -> CacheModel:
         raise UsageError(f"There is no policy {spec.policy!r}.", hint=f"Known: {', '.join(POLICIES)}.")
     if spec.routing not in ROUTERS:
         raise UsageError(f"There is no routing {spec.routing!r}.", hint=f"Known: {', '.join(ROUTERS)}.")
-    if spec.replicas < 1 or not 0 <= spec.loss_rate <= 1:
-        raise UsageError(
-            f"{spec.name} has {spec.replicas} replicas and a loss rate of {spec.loss_rate}.",
-            hint="There is at least one replica, and the rate is 0 to 1.",
-        )
+    if not 1 <= spec.replicas <= MOST_REPLICAS:
+        raise UsageError(f"{spec.name} has {spec.replicas:,} replicas.", hint=f"Give 1 to {MOST_REPLICAS:,}.")
+    if spec.replicas == 1 and spec.routing != USUAL_ROUTING:
+        raise UsageError(f"{spec.name} has one replica, so {spec.routing} has no choice.", hint="Give more replicas.")
+    if not 0 <= spec.loss_rate <= 1:
+        raise UsageError(f"{spec.name} has a loss rate of {spec.loss_rate}.", hint="It is a share, from 0 to 1.")
     return _Cache(spec)
 
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Protocol
+from typing import Any, Protocol
 
-from prefold.analysis.caches.base import Served
+from prefold.analysis.caches.base import Loss, Reason, Served
+from prefold.analysis.memory import MOST_NODES, MOST_UNITS
 from prefold.analysis.request import Request
 from prefold.core.keys import Scope
+from prefold.core.radix import RadixTree
 from prefold.errors import UsageError
 from prefold.providers.rules import CacheRules, Moment
-
-UNLIMITED = 1 << 25
-"""Units (4 bytes each) that a cache remembers at most, so that memory does not grow with the log."""
 
 
 class Replica(Protocol):
     """A cache that a router can choose: it can also say what it would serve."""
 
-    def peek(self, request: Request) -> int:
-        """Tokens that `serve` would read from the cache now. Changes nothing but that time passes."""
+    def peek(self, request: Request) -> Served:
+        """What `serve` would answer now, but for what is written. Changes nothing but that time passes."""
 
     def serve(self, request: Request) -> Served:
         """See `prefold.analysis.caches.base.CacheModel`."""
@@ -37,7 +36,12 @@ def at(request: Request, moment: Moment) -> float:
 
 def units_of(capacity: int | None, unit: int) -> int:
     """Units that a capacity in tokens holds; as many as are remembered where there is no limit."""
-    return UNLIMITED if capacity is None else min(UNLIMITED, max(1, capacity // unit))
+    return MOST_UNITS if capacity is None else max(1, capacity // unit)
+
+
+def is_full(tree: RadixTree[Any], capacity: int) -> bool:
+    """Whether a tree holds more than a capacity in units, or more than is remembered."""
+    return tree.size > capacity or tree.node_count > MOST_NODES
 
 
 def scope_of(request: Request, isolate_tenants: bool) -> Scope:
@@ -85,9 +89,32 @@ class Steps:
 
     def hit(self, known: int, request: Request) -> int:
         """Units that are served of those known."""
-        if self._computes_last:
-            known = min(known, max(0, request.tokens - 1) // self._unit)
+        # In a trace of blocks the last block of a prompt is a part of one in truth, and the last token is in it.
+        if self._computes_last and self._unit == 1:
+            known = min(known, max(0, request.tokens - 1))
         return self.down(known)
+
+    def served(self, request: Request, matched: int, live: int, reason: Reason, otherwise: Reason) -> Served:
+        """What a cache answers that keeps every prefix.
+
+        Args:
+            request: what is asked for.
+            matched: units of it that were sent before and are still there.
+            live: units of it that can be read.
+            reason: why no more of the matched ones can.
+            otherwise: why nothing is known of what lies behind.
+        """
+        hit = self.hit(live, request)
+        lost = []
+        if (reachable := self.hit(matched, request)) > hit:
+            lost.append(Loss(reason, self._tokens(request, reachable)))
+        if matched > max(hit, reachable):
+            rounding = Reason.BELOW_MINIMUM if matched < self.minimum else Reason.BLOCK_TAIL
+            lost.append(Loss(rounding, self._tokens(request, matched)))
+        return Served(self._tokens(request, hit), lost=tuple(lost), otherwise=otherwise)
+
+    def _tokens(self, request: Request, units: int) -> int:
+        return min(units * self._unit, request.tokens)
 
 
 class Luck:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from prefold.analysis.caches.common import is_full
 from prefold.core.keys import Scope
 from prefold.core.radix import Leaves, Node, RadixTree
 from prefold.core.tokens import WIDTH
@@ -41,6 +42,6 @@ class Ends(Generic[V]):
         self._tree.touch(node, self._used)
         if value is not None:
             node.value = value
-        while self._tree.size > self._capacity and (oldest := self._leaves.oldest()) is not None:
+        while is_full(self._tree, self._capacity) and (oldest := self._leaves.oldest()) is not None:
             self._tree.truncate(oldest, 0)
             self.has_forgotten = True

@@ -52,9 +52,10 @@ class EntryCache:
     """One replica of a cache that writes an entry at each marker, and looks back from markers.
 
     What stands for markers where a log has none: a trace of blocks has one at the end of each prompt, and so has the
-    cache that sets one by itself. A request made for a cache without markers gets two, behind its system prompt and
-    at its end; one made for a cache with markers and sent without is not cached, since it would not have been. A
-    resource holds tools and system prompt; it is created by the first request that needs it.
+    cache that sets one by itself. A request made for a cache without markers gets those that need no thought: behind
+    its system prompt, or its first block where it has none, before its last block, and at its end. One made for a cache
+    with markers and sent without is not cached, since it would not have been. A resource holds tools and system prompt;
+    it is created by the first request that needs it.
 
     Args:
         spec: capacity and isolation.
@@ -70,22 +71,24 @@ class EntryCache:
         self._is_resource = rules.stores is Storage.RESOURCE
         self._is_written = self._is_resource or bool(rules.write_multipliers)
 
-    def peek(self, request: Request) -> int:
+    def peek(self, request: Request) -> Served:
         """See `Replica`."""
-        return self._look(request).hit * self._unit
+        return self._served(request, self._look(request))
 
     def serve(self, request: Request) -> Served:
         """See `CacheModel`."""
         known = self._look(request)
-        written = self._write(request, known)
+        return replace(self._served(request, known), written=self._write(request, known))
+
+    # Looking
+
+    def _served(self, request: Request, known: _Known) -> Served:
         otherwise = Reason.BREAKPOINT
         if request.tokens < self._rules.minimum_tokens:
             otherwise = Reason.BELOW_MINIMUM
         elif self._ends.has_forgotten:
             otherwise = Reason.EVICTED
-        return Served(known.hit * self._unit, written, known.lost, otherwise)
-
-    # Looking
+        return Served(known.hit * self._unit, lost=known.lost, otherwise=otherwise)
 
     def _look(self, request: Request) -> _Known:
         _, entries = self._ends.known(request.run, scope_of(request, self._spec.isolate_tenants))
@@ -96,7 +99,7 @@ class EntryCache:
         for age, (end, entry) in enumerate(reversed(entries)):
             reason = self._obstacle(request, asked, end, entry)
             if reason is None and considered is not None and age >= considered:
-                reason = Reason.BREAKPOINT
+                reason = Reason.LOOKBACK
             if reason is None:
                 hit = end
                 break
@@ -111,7 +114,8 @@ class EntryCache:
         if request.time > entry.expires:
             return Reason.EXPIRED
         if not self._is_found(request, asked, end):
-            return Reason.BREAKPOINT
+            is_behind = self._rules.lookback is not None and bool(asked) and asked[-1].end >= end
+            return Reason.LOOKBACK if is_behind else Reason.BREAKPOINT
         return Reason.NOT_KEPT if request.time < entry.readable else None
 
     def _is_found(self, request: Request, asked: Sequence[Marker], end: int) -> bool:
@@ -125,9 +129,12 @@ class EntryCache:
             return asked[place].end == end
         if self._rules.lookback is None:
             return True
-        # Every block counts as one position; that a run of tool calls counts as one is reported by third parties only.
         start, stop = bisect_left(request.ends, end), bisect_left(request.ends, asked[place].end)
-        return start < len(request.ends) and request.ends[start] == end and stop - start <= self._rules.lookback
+        if stop == len(request.ends) or request.ends[start] != end:
+            return False
+        if request.positions and self._rules.runs_count_once:
+            start, stop = request.positions[start], request.positions[stop]
+        return stop - start < self._rules.lookback
 
     def _asked(self, request: Request) -> tuple[Marker, ...]:
         """Where a request has entries written and read."""
@@ -143,7 +150,8 @@ class EntryCache:
         elif request.markers or rules_of_request(request).control is Control.EXPLICIT:
             asked = request.markers
         else:
-            asked = (Marker(request.system_end), end) if 0 < request.system_end < end.end else (end,)
+            ends = {request.system_end or request.ends[0], *request.ends[-2:]}
+            asked = tuple(Marker(place) for place in sorted(ends) if place)
         limit = self._rules.max_breakpoints
         return asked[-limit:] if limit else asked
 
@@ -163,8 +171,9 @@ class EntryCache:
         for end, ttl in self._written(known.asked):
             old = present.get(end)
             if old is not None and old.ttl and request.time <= old.expires:
-                expires = max(old.expires, start + ttl) if self._rules.ttl_renewed else old.expires
-                entry = _Entry(max(old.ttl, ttl), min(old.readable, readable), expires)
+                longer = max(old.ttl, ttl)  # what is marked again lives on by its own lifetime, as what is read does
+                expires = max(old.expires, start + longer) if self._rules.ttl_renewed else old.expires
+                entry = _Entry(longer, min(old.readable, readable), expires)
             else:
                 entry = _Entry(ttl, readable, start + ttl)
             self._ends.put(request.run, end, scope, entry)

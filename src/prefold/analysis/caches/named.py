@@ -125,7 +125,7 @@ def specs_for(
         bytes_per_token: that keys and values of a token take.
 
     Raises:
-        UsageError: as `parse_capacity` and `parse_tier`.
+        UsageError: as `parse_capacity` and `parse_tier`; or a tier that the cache does not have, or given twice.
     """
     rules = template.rules
     if rules is not None and not rules.self_hosted:
@@ -133,13 +133,49 @@ def specs_for(
     grain = 1 if rules is None else rules.granularity_tokens
     block = -(-grain // unit) * unit
     amounts = [parse_capacity(text, bytes_per_token=bytes_per_token, block_tokens=block) for text in capacities]
-    below = tuple(parse_tier(text, bytes_per_token=bytes_per_token, block_tokens=block) for text in tiers)
-    has_tiers = rules is not None and bool(rules.tiers)
+    below = [parse_tier(text, bytes_per_token=bytes_per_token, block_tokens=block) for text in tiers]
+    stacked = _stacked(below, rules) if rules is not None and rules.tiers else ()
     return [
-        replace(template, capacity=capacity, policy=policy, tiers=below if has_tiers else ())
+        replace(template, capacity=capacity, policy=policy, tiers=stacked)
         for capacity in amounts or [None]
         for policy in policies
     ]
+
+
+def check_effect(specs: Sequence[CacheSpec], *, capacities: Sequence[str], tiers: Sequence[str]) -> None:
+    """Refuse what is asked of caches and none of them obeys.
+
+    Args:
+        specs: all caches.
+        capacities: that were asked for.
+        tiers: that were asked for.
+
+    Raises:
+        UsageError: naming it.
+    """
+    names = ", ".join(dict.fromkeys(spec.name for spec in specs))
+    rules = [spec.rules for spec in specs]
+    if tiers and not any(spec.tiers for spec in specs):
+        raise UsageError(f"None of {names} can have tiers.", hint="vllm, sglang, tensorrt-llm and lmcache can.")
+    if capacities and not any(known is None or known.self_hosted for known in rules):
+        raise UsageError(
+            f"None of {names} has a capacity that could be chosen.",
+            hint="A provider's cache has lifetimes: leave it out.",
+        )
+    if any(spec.loss_rate for spec in specs) and not any(known is None or known.best_effort for known in rules):
+        raise UsageError(
+            f"None of {names} loses what it holds, so a loss rate means nothing.",
+            hint="openai, azure and deepseek promise nothing: they do.",
+        )
+
+
+def _stacked(tiers: Sequence[Tier], rules: CacheRules) -> tuple[Tier, ...]:
+    """Tiers in the order in which they stand below a cache."""
+    names = [tier.name for tier in tiers]
+    if wrong := [name for name in names if name not in rules.tiers or names.count(name) > 1]:
+        problem = "is there twice" if wrong[0] in rules.tiers else f"is none of {rules.provider}'s"
+        raise UsageError(f"The tier {wrong[0]!r} {problem}.", hint=f"It can have {', '.join(rules.tiers)}, each once.")
+    return tuple(sorted(tiers, key=lambda tier: rules.tiers.index(tier.name)))
 
 
 def _provider(name: str) -> Provider | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from prefold.analysis.caches.base import Loss, Reason, Served
@@ -110,15 +110,14 @@ class PrefixCache:
         self._ttl = rules.ttls[0] if rules.ttls else inf
         self._is_timed = bool(rules.ttls) or rules.readable_from is not Moment.REQUEST
         self._running: list[tuple[float, int, Lease[_Held], Request]] = []
-        self._served = 0
+        self._started = 0
 
-    def peek(self, request: Request) -> int:
+    def peek(self, request: Request) -> Served:
         """See `Replica`."""
         self._advance(request.time)
         scope = scope_of(request, self._spec.isolate_tenants)
         known = self._look(request, scope)
-        keys = self._keys(request.run, scope)
-        return self._tokens(request, self._steps.hit(self._reach(keys, known), request))
+        return self._served(request, known, self._reach(self._keys(request.run, scope), known))
 
     def serve(self, request: Request) -> Served:
         """See `CacheModel`."""
@@ -133,20 +132,16 @@ class PrefixCache:
             self._tiers.take(keys[: self._cache.capacity // self._tiers.grain])
         lease = self._admit(request, scope, keys)
         known = self._examine(request, lease.node.path(), lease.hit)
-        hit = self._steps.hit(max(reach, known.live), request)
-        lost = self._lost(request, known, hit)
-        if hit and self._luck.fails():
-            lost = (Loss(Reason.NOT_KEPT, self._tokens(request, hit)), *lost)
-            hit = 0
+        served = self._served(request, known, reach)
+        if served.hit and self._luck.fails():
+            served = replace(served, hit=0, lost=(Loss(Reason.NOT_KEPT, served.hit), *served.lost))
         self._renew(request, lease)
         if request.record.duration is None:
             self._release(lease, request)
         else:
-            self._served += 1  # breaks ties before leases are compared
-            heapq.heappush(self._running, (at(request, Moment.ANSWER), self._served, lease, request))
-        had_room = not self._cache.counters.evicted and count(lease.run) == request.units
-        otherwise = Reason.UNEXPLAINED if had_room else Reason.EVICTED
-        return Served(self._tokens(request, hit), lost=lost, otherwise=otherwise)
+            self._started += 1  # breaks ties before leases are compared
+            heapq.heappush(self._running, (at(request, Moment.ANSWER), self._started, lease, request))
+        return served
 
     # Looking
 
@@ -170,17 +165,10 @@ class PrefixCache:
         """Units that pool and tiers hold together."""
         return known.live if self._tiers is None else self._tiers.reach(keys, known.live)
 
-    def _tokens(self, request: Request, units: int) -> int:
-        return min(units * self._unit, request.tokens)
-
-    def _lost(self, request: Request, known: _Known, hit: int) -> tuple[Loss, ...]:
-        lost = []
-        if hit < known.live:
-            rounding = Reason.BELOW_MINIMUM if known.live < self._steps.minimum else Reason.BLOCK_TAIL
-            lost.append(Loss(rounding, self._tokens(request, known.live)))
-        if known.matched > max(known.live, hit):
-            lost.append(Loss(known.reason, self._tokens(request, known.matched)))
-        return tuple(lost)
+    def _served(self, request: Request, known: _Known, reach: int) -> Served:
+        had_room = not self._cache.counters.evicted and request.units <= self._cache.capacity
+        otherwise = Reason.UNEXPLAINED if had_room else Reason.EVICTED
+        return self._steps.served(request, max(reach, known.matched), max(reach, known.live), known.reason, otherwise)
 
     # Keeping
 
@@ -215,7 +203,10 @@ class PrefixCache:
                     break
                 self._finish()  # it would have waited for this one
         run = request.run[: self._cache.capacity * WIDTH]
-        return self._cache.admit(run, scope, make_value=held, now=request.time)
+        lease = self._cache.admit(run, scope, make_value=held, now=request.time)
+        if self._tiers is not None:  # what has no room above is stored below while it is computed
+            self._tiers.put(keys[self._cache.capacity // self._tiers.grain :])
+        return lease
 
     def _advance(self, time: float) -> None:
         """Complete the requests that have ended by now."""

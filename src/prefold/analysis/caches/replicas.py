@@ -84,21 +84,28 @@ class ConsistentHash:
 
 
 class ExactIndex:
-    """The replica that holds most of the prompt; of equal ones the least loaded."""
+    """The replica with the least to do: what it would have to compute of the prompt, and what it computed lately.
+
+    So a replica that holds a prefix gets the requests that begin with it, until it has computed as much more than
+    another one as going there would cost. The router of NVIDIA Dynamo adds up the same two.
+    """
 
     def __init__(self, replicas: int) -> None:
         """Take the number of replicas like the others."""
 
     def choose(self, request: Request, replicas: Sequence[Replica], loads: Loads) -> int:
         """See `Router`."""
-        known = [replica.peek(request) for replica in replicas]
-        return min(range(len(replicas)), key=lambda index: (-known[index], loads.tokens[index], index))
+        hits = [replica.peek(request).hit for replica in replicas]
+        return min(range(len(replicas)), key=lambda index: (loads.tokens[index] - hits[index], index))
 
 
 ROUTERS: Mapping[str, type[RoundRobin | ConsistentHash | ExactIndex]] = MappingProxyType(
     {"round_robin": RoundRobin, "consistent_hash": ConsistentHash, "exact": ExactIndex}
 )
 """Every router by the name that options use."""
+
+USUAL_ROUTING = "round_robin"
+"""The one that spreads requests where nothing else is asked for."""
 
 
 class Fleet:
@@ -119,21 +126,21 @@ class Fleet:
         self._router: Router = ROUTERS[routing](len(replicas))
         self._loads = Loads(len(replicas))
 
-    def peek(self, request: Request) -> int:
-        """See `Replica`: what the best of them has."""
-        return max(replica.peek(request) for replica in self._replicas)
-
     def serve(self, request: Request) -> Served:
         """See `CacheModel`."""
         chosen = self._router.choose(request, self._replicas, self._loads)
         served = self._replicas[chosen].serve(request)
         self._loads.add(chosen, request.tokens - served.hit)
-        others = (replica.peek(request) for index, replica in enumerate(self._replicas) if index != chosen)
-        elsewhere = max(others, default=0)
-        lost = served.lost
-        if elsewhere > served.hit:
-            lost = (Loss(Reason.OTHER_REPLICA, elsewhere), *(loss for loss in lost if loss.stop > elsewhere))
-        return replace(served, lost=lost, replica=chosen)
+        others = [replica.peek(request) for index, replica in enumerate(self._replicas) if index != chosen]
+        elsewhere = max(other.hit for other in others)
+        lost = [Loss(Reason.OTHER_REPLICA, elsewhere)] if elsewhere > served.hit else []
+        known = max(served.hit, elsewhere)
+        for each in (served, *others):  # what one of them cannot explain, another one may
+            for loss in each.lost:
+                if loss.stop > known:
+                    lost.append(loss)
+                    known = loss.stop
+        return replace(served, lost=tuple(lost), replica=chosen)
 
 
 def _hash(data: bytes) -> int:

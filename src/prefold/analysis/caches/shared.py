@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from prefold.analysis.caches.base import Loss, Reason, Served
-from prefold.analysis.caches.common import UNLIMITED, Steps, at, check_unit, scope_of
+from prefold.analysis.caches.base import Reason, Served
+from prefold.analysis.caches.common import Steps, at, check_unit, is_full, scope_of
 from prefold.analysis.caches.spec import CacheSpec
+from prefold.analysis.memory import MOST_UNITS
 from prefold.analysis.request import Request
 from prefold.core.keys import Scope
 from prefold.core.radix import Leaves, RadixTree
@@ -107,18 +108,8 @@ class SharedPrefixes:
             if used >= oldest:
                 break
             live = start
-        hit = member.steps.hit(live, request)
-        lost = []
-        if hit < live:
-            rounding = Reason.BELOW_MINIMUM if live < member.steps.minimum else Reason.BLOCK_TAIL
-            lost.append(Loss(rounding, self._tokens(request, live)))
-        if matched > live:
-            lost.append(Loss(Reason.EXPIRED, self._tokens(request, matched)))
         otherwise = Reason.EVICTED if self._forgot else Reason.UNEXPLAINED
-        return Served(self._tokens(request, hit), lost=tuple(lost), otherwise=otherwise)
-
-    def _tokens(self, request: Request, units: int) -> int:
-        return min(units * self._unit, request.tokens)
+        return member.steps.served(request, matched, live, Reason.EXPIRED, otherwise)
 
     def _keep_answer(self, request: Request, scope: Scope) -> None:
         if not self._keeps_output or not request.output:
@@ -137,6 +128,6 @@ class SharedPrefixes:
         self._forget()
 
     def _forget(self) -> None:
-        while self._tree.size > UNLIMITED and (oldest := self._leaves.oldest()) is not None:
-            self._tree.truncate(oldest, max(0, oldest.length - (self._tree.size - UNLIMITED)))
+        while is_full(self._tree, MOST_UNITS) and (oldest := self._leaves.oldest()) is not None:
+            self._tree.truncate(oldest, 0)
             self._forgot = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from prefold.analysis.caches.base import Loss, Reason, Served
+from prefold.analysis.caches.base import Reason, Served
 from prefold.analysis.caches.common import Steps, at, scope_of, units_of
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.request import Request
@@ -81,35 +81,33 @@ class SlotCache:
         self._slots = [_Slot() for _ in range(rules.slots)]
         sizes = [units_of(tier.capacity, unit) for tier in spec.tiers]
         self._host = _HostStore(sum(sizes)) if sizes else None
-        self._served = 0
+        self._clock = 0
 
-    def peek(self, request: Request) -> int:
+    def peek(self, request: Request) -> Served:
         """See `Replica`."""
         scope = scope_of(request, self._spec.isolate_tenants)
-        slot = self._choose(request, scope)
         kept = self._host.prompts if self._host else []
-        known = max(holder.known(request.run, scope) for holder in (slot, *kept))
-        return min(self._steps.hit(known, request) * self._unit, request.tokens)
+        known = max(holder.known(request.run, scope) for holder in (self._choose(request, scope), *kept))
+        return self._served(request, scope, known)
 
     def serve(self, request: Request) -> Served:
         """See `CacheModel`."""
         scope = scope_of(request, self._spec.isolate_tenants)
-        elsewhere = max(slot.known(request.run, scope) for slot in self._slots)
         slot = self._choose(request, scope)
+        kept = self._host.prompts if self._host else []
+        served = self._served(request, scope, max(holder.known(request.run, scope) for holder in (slot, *kept)))
         if self._host is not None:
             self._exchange(slot, request, scope)
-        known = slot.known(request.run, scope)
-        hit = self._steps.hit(known, request)
-        self._served += 1
-        slot.run, slot.scope, slot.used = self._kept(request), scope, self._served
+        self._clock += 1
+        slot.run, slot.scope, slot.used = self._kept(request), scope, self._clock
         slot.busy_until = at(request, Moment.ANSWER)
         self._fit(slot)
-        lost = []
-        if known > hit:
-            lost.append(Loss(Reason.BLOCK_TAIL, known * self._unit))
-        if elsewhere > known:  # in a slot that was busy
-            lost.append(Loss(Reason.NOT_KEPT, elsewhere * self._unit))
-        return Served(min(hit * self._unit, request.tokens), lost=tuple(lost), otherwise=Reason.EVICTED)
+        return served
+
+    def _served(self, request: Request, scope: Scope, known: int) -> Served:
+        """What is answered where a slot has so many units; others may have more, but were busy."""
+        matched = max(known, *(slot.known(request.run, scope) for slot in self._slots))
+        return self._steps.served(request, matched, known, Reason.NOT_KEPT, Reason.EVICTED)
 
     def _choose(self, request: Request, scope: Scope) -> _Slot:
         # Where all are busy, a request waits for the first one to be idle.

@@ -32,9 +32,10 @@ class UnitCache:
         self._ends: Ends[float] = Ends(units_of(spec.capacity, unit))
         self._luck = Luck(spec.loss_rate if rules.best_effort else 0.0, spec.seed)
 
-    def peek(self, request: Request) -> int:
+    def peek(self, request: Request) -> Served:
         """See `Replica`."""
-        return self._look(request)[1] * self._unit
+        _, hit, lost = self._look(request)
+        return self._served(hit, lost)
 
     def serve(self, request: Request) -> Served:
         """See `CacheModel`."""
@@ -42,6 +43,9 @@ class UnitCache:
         if hit and self._luck.fails():
             hit, lost = 0, (Loss(Reason.NOT_KEPT, hit * self._unit), *lost)
         self._keep(request, seen)
+        return self._served(hit, lost)
+
+    def _served(self, hit: int, lost: tuple[Loss, ...]) -> Served:
         otherwise = Reason.EVICTED if self._ends.has_forgotten else Reason.BREAKPOINT
         return Served(hit * self._unit, lost=lost, otherwise=otherwise)
 

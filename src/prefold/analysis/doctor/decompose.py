@@ -11,6 +11,11 @@ Difference Between Two Rates, JASA 50, 1955): what moved between the groups, at 
 changed inside them. The first part goes to the cause that the grouping stands for; the second is divided again by the
 next grouping. What is left in the end are losses of like requests, by reason, and each reason has its cause. Everything
 is a fraction, so that the parts sum to the drop.
+
+A group that is on one side only lacks r or r'. Kinds of traffic are taken to have always had the loss that they have.
+Models, settings and replicas that went are compared with those that came, by reason, and where there are none of the
+one or the other, with those that grew or shrank instead. What happened in the turns that both sides have is taken to
+have happened in the others, too: sessions that go on through a drop are not to blame for it.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
 
@@ -146,8 +152,12 @@ class Decomposition:
         return self.before - self.after
 
 
-_CHANGED: Mapping[str, DropCause] = MappingProxyType(
+_BY_CAUSE: Mapping[str, DropCause] = MappingProxyType(
     {
+        # Another prefix, although nothing says what is other about it.
+        **dict.fromkeys(("", "none"), DropCause.PREFIX_CONTENT),
+        **dict.fromkeys(("clock", "identifier", "text_edit"), DropCause.PREFIX_CONTENT),
+        **dict.fromkeys(("tool_set", "block_order", "moved_block"), DropCause.PREFIX_CONTENT),
         **dict.fromkeys(("tool_order", "key_order", "whitespace", "number_format"), DropCause.SERIALISATION),
         **dict.fromkeys(("template_default", "bos"), DropCause.SERIALISATION),
         **dict.fromkeys(("truncation", "summary", "expired"), DropCause.SESSIONS),
@@ -158,7 +168,7 @@ _CHANGED: Mapping[str, DropCause] = MappingProxyType(
         "too_short": DropCause.TRAFFIC_MIX,
     }
 )
-"""By the cause of a changed prefix; what is not here is its content."""
+"""By the cause of a changed prefix, a name in `prefold.prompts.causes.CAUSES`."""
 
 _BY_REASON: Mapping[Reason, DropCause] = MappingProxyType(
     {
@@ -173,9 +183,11 @@ _BY_REASON: Mapping[Reason, DropCause] = MappingProxyType(
         Reason.OTHER_MODEL: DropCause.MODEL_VERSION,
         Reason.OTHER_TENANT: DropCause.PARAMETERS,
         Reason.BREAKPOINT: DropCause.PARAMETERS,
+        Reason.LOOKBACK: DropCause.PARAMETERS,
         Reason.UNEXPLAINED: DropCause.UNEXPLAINED,
     }
 )
+"""By any other reason that is no hit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,25 +197,33 @@ class _Level:
     Attributes:
         name: an attribute of `Group`.
         cause: what it means that tokens moved between its groups.
-        replaced: where all groups of one side gave way to others, as after a release, the reasons that are put down to
-            that; None where such groups are never compared.
+        replaced: where groups of one side gave way to others, as after a release, the reasons that are put down to
+            that; None where groups have so little in common that one is never compared with another.
+        is_series: whether its groups follow upon each other, so that one does not stand in for another.
     """
 
     name: str
     cause: DropCause
     replaced: frozenset[Reason] | None = None
+    is_series: bool = False
 
 
 _VAGUE = frozenset({Reason.NOT_KEPT, Reason.EVICTED, Reason.UNEXPLAINED})
+_ROUNDING = frozenset({Reason.BELOW_MINIMUM, Reason.BLOCK_TAIL})
+_MARKERS = frozenset({Reason.BREAKPOINT, Reason.LOOKBACK})
 _LEVELS = (
     _Level("kind", DropCause.TRAFFIC_MIX),
-    _Level("model", DropCause.MODEL_VERSION, _VAGUE | {Reason.BELOW_MINIMUM, Reason.BLOCK_TAIL, Reason.BREAKPOINT}),
-    _Level("settings", DropCause.PARAMETERS, _VAGUE | {Reason.EXPIRED, Reason.BREAKPOINT, Reason.BELOW_MINIMUM}),
+    _Level("model", DropCause.MODEL_VERSION, _VAGUE | _ROUNDING | _MARKERS),
+    _Level("settings", DropCause.PARAMETERS, _VAGUE | _MARKERS | {Reason.EXPIRED, Reason.BELOW_MINIMUM}),
     _Level("replica", DropCause.DEPLOYMENT, _VAGUE),
-    _Level("turn", DropCause.SESSIONS),
+    # A turn's number tells how much of a prompt is new, and no more.
+    _Level("turn", DropCause.SESSIONS, _ROUNDING | {Reason.COLD}, is_series=True),
 )
+_REPLACED = 10
+"""A group whose share is so many times another than before counts as one that was not there before, or is not now."""
 
 _Cells = Sequence[tuple[Group, Tally]]
+_Groups = Mapping[str | int, _Cells]
 _Blame = Mapping[Reason, DropCause]
 
 
@@ -225,7 +245,7 @@ def decompose(before: Side, after: Side) -> Decomposition:
 def cause_of(lost: Lost, blame: _Blame = _BY_REASON) -> DropCause:
     """The cause that a loss among like requests speaks for."""
     if lost.reason is Reason.CHANGED_PREFIX:
-        return _CHANGED.get(lost.cause, DropCause.PREFIX_CONTENT)
+        return _BY_CAUSE[lost.cause]
     return blame[lost.reason]
 
 
@@ -243,38 +263,19 @@ class _Division:
             self._by_reason(_sum(old), _sum(new), weight, blame)
             return
         level, rest = levels[0], levels[1:]
-        totals = _sum(old), _sum(new)
-        average = (totals[0].loss + totals[1].loss) / 2
+        before, after = _sum(old), _sum(new)
         olds, news = _grouped(old, level.name), _grouped(new, level.name)
-        gone = [cell for name, cells in olds.items() if name not in news for cell in cells]
-        come = [cell for name, cells in news.items() if name not in olds for cell in cells]
-        is_replaced = level.replaced is not None and bool(gone) and bool(come)
         for name in sorted({*olds, *news}, key=str):
             was, became = olds.get(name, ()), news.get(name, ())
-            shares = _share(was, totals[0]), _share(became, totals[1])
-            self._note(level, name, shares, _mean_loss(was, became) - average, weight)
-            if (was and became) or not is_replaced:
-                self._compare(was, became, shares, weight, level.cause, rest, blame)
-        if is_replaced and level.replaced is not None:
-            blame = {**blame, **dict.fromkeys(level.replaced, level.cause)}
-            self._compare(
-                gone, come, (_share(gone, totals[0]), _share(come, totals[1])), weight, level.cause, rest, blame
-            )
-
-    def _compare(
-        self,
-        was: _Cells,
-        became: _Cells,
-        shares: tuple[Fraction, Fraction],
-        weight: Fraction,
-        cause: DropCause,
-        rest: Sequence[_Level],
-        blame: _Blame,
-    ) -> None:
-        between = weight * (shares[1] - shares[0]) * _mean_loss(was, became)
-        self.parts[cause] = self.parts.get(cause, Fraction(0)) + between
-        if was and became:
-            self.divide(was, became, weight * (shares[0] + shares[1]) / 2, rest, blame)
+            excess = _mean_loss(was, became) - (before.loss + after.loss) / 2
+            self._note(level, name, (_share(was, before), _share(became, after)), excess, weight)
+        between = weight * (after.loss - before.loss)
+        for pair in _pairs(level, olds, news):
+            inside = weight * pair.weight
+            between -= inside * (_sum(pair.became).loss - _sum(pair.was).loss)
+            blamed = {**blame, **dict.fromkeys(level.replaced or (), level.cause)} if pair.is_replaced else blame
+            self.divide(pair.was, pair.became, inside, rest, blamed)
+        self.parts[level.cause] = self.parts.get(level.cause, Fraction(0)) + between
 
     def _by_reason(self, old: Tally, new: Tally, weight: Fraction, blame: _Blame) -> None:
         for lost in old.lost.keys() | new.lost.keys():
@@ -298,6 +299,52 @@ class _Division:
         if known:
             before, after = before + known.before, after + known.after
         self.moved[key] = Moved(level.name, str(name), before, after, drop)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Groups before that are compared with groups after.
+
+    Attributes:
+        was: those before, with input tokens.
+        became: those after, likewise.
+        weight: of the change of their loss, from 0 to 1.
+        is_replaced: whether the second ones stand in the place of the first.
+    """
+
+    was: _Cells
+    became: _Cells
+    weight: Fraction
+    is_replaced: bool = False
+
+
+def _pairs(level: _Level, olds: _Groups, news: _Groups) -> list[_Pair]:
+    """What is compared with what inside a grouping."""
+    before, after = (_sum(chain.from_iterable(side.values())) for side in (olds, news))
+    names = sorted({*olds, *news}, key=str)
+    shares = {name: (_share(olds.get(name, ()), before), _share(news.get(name, ()), after)) for name in names}
+    least = 0 if level.replaced is None else Fraction(1, _REPLACED)
+    weights = {name: sum(both, Fraction(0)) / 2 for name, both in shares.items() if min(both) > least * max(both)}
+    gone = [cell for name, cells in olds.items() if name not in weights for cell in cells]
+    come = [cell for name, cells in news.items() if name not in weights for cell in cells]
+    pairs = []
+    if level.replaced is None:
+        pass
+    elif gone and come:
+        pairs.append(_Pair(gone, come, 1 - sum(weights.values(), Fraction(0)), is_replaced=True))
+    elif level.is_series:
+        whole = sum(weights.values(), Fraction(0))
+        weights = {name: weight / whole for name, weight in weights.items()}
+    elif gone or come:
+        # They took their share from the groups that shrank, or gave it to those that grew.
+        moves = {name: shares[name][0] - shares[name][1] for name in weights}
+        moves = {name: max(Fraction(0), move if come else -move) for name, move in moves.items()}
+        alone, total = _share(gone, before) + _share(come, after), sum(moves.values(), Fraction(0))
+        for name in [name for name, move in moves.items() if move]:
+            moved = alone * moves[name] / total
+            weights[name] -= moved / 2
+            pairs.append(_Pair(gone or olds[name], come or news[name], moved, is_replaced=True))
+    return pairs + [_Pair(olds[name], news[name], weight) for name, weight in weights.items()]
 
 
 def _cells(side: Side) -> _Cells:

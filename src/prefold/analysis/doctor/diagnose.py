@@ -16,6 +16,7 @@ from prefold.analysis.request import Request
 
 _ENOUGH_REPORTED = Fraction(1, 2)  # of the input tokens on each side, beyond which what providers reported counts
 _SHOWN = 3  # pieces of evidence of a kind
+_MOSTLY = Fraction(1, 2)  # of the requests
 _LEAST_EVIDENCE = Fraction(1, 50)  # of what the cause did
 _LEVEL_NAMES: Mapping[str, tuple[DropCause, str]] = MappingProxyType(
     {
@@ -39,6 +40,14 @@ _CHECKS: Mapping[DropCause, str] = MappingProxyType(
         DropCause.CAPACITY: "Give the cache more memory, or pin what is shared: see `prefold simulate`.",
         DropCause.PARAMETERS: "Keep markers, lifetimes, salts and settings as they were: see `prefold breakpoints`.",
         DropCause.UNEXPLAINED: "None of the usual causes: `prefold report` shows the requests concerned.",
+    }
+)
+_CHECKS_WHERE_HOSTED: Mapping[DropCause, str] = MappingProxyType(
+    {
+        **_CHECKS,
+        DropCause.DEPLOYMENT: "Send requests that share a prefix with one routing key, and by one route.",
+        DropCause.CAPACITY: "How long a prefix is kept is the provider's choice: send requests that share one closer "
+        "together.",
     }
 )
 
@@ -126,6 +135,8 @@ def diagnose(before: Totals, after: Totals) -> Diagnosis:
     is_reported = all(_tokens(side.reported) > _ENOUGH_REPORTED * _tokens(side.simulated) for side in (before, after))
     old, new = (side.reported if is_reported else side.simulated for side in (before, after))
     found = decompose(old, new)
+    is_own = after.self_hosted > _MOSTLY * after.requests
+    checks = _CHECKS if is_own else _CHECKS_WHERE_HOSTED
     tokens = _apportioned({cause: drop * _tokens(new) for cause, drop in found.parts.items()})
     return Diagnosis(
         before=_summary(before, old, found.before),
@@ -138,7 +149,7 @@ def diagnose(before: Totals, after: Totals) -> Diagnosis:
                 share=drop / found.drop if found.drop > 0 else None,
                 tokens=tokens[cause],
                 evidence=tuple(_evidence(cause, found, (old, new), before.places + after.places)) if drop else (),
-                check=_CHECKS[cause],
+                check=checks[cause],
             )
             for cause, drop in found.parts.items()
         ),

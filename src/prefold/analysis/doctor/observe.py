@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from prefold.analysis.attribution import Attribution
-from prefold.analysis.caches.base import CacheModel, Reason, Served
+from prefold.analysis.caches.base import Reason, Served
+from prefold.analysis.caches.resolve import rules_of_request
+from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.doctor.decompose import Group, Lost, Tally
 from prefold.analysis.doctor.kinds import OTHERS, Kinds
-from prefold.analysis.increments import Increments
+from prefold.analysis.named_replicas import cache_of_log
 from prefold.analysis.record import Body
+from prefold.analysis.reported import fit, reported_usage
 from prefold.analysis.request import Request
-from prefold.core.tokens import WIDTH
+from prefold.providers.rules import CacheRules
 
 HOUR = 3600
 TURNS = (1, 2, 3, 5, 9, 17, 33)
 """Turns of a conversation from which on requests are another group."""
 _MOST_GROUPS = 1_000
 _MOST_PLACES = 256
-_MOST_REPLICAS = 32
 _MOST_SESSIONS = 65_536
-_FRONT_UNITS = 256  # that tell prompts apart whose session is not known
-_ROUTING_KEY = b'"prompt_cache_key"'
+_LONGEST_VALUE = 48  # characters of a setting
+_ROUTING_KEY = "prompt_cache_key"
+_KEYS = frozenset({_ROUTING_KEY, "user", "extra_key"})  # of which only the name counts: each conversation has its own
+_OWN_GROUPS = frozenset({"model", "modelId", "cache_salt"})  # told otherwise
+_MAY_BE_MORE = frozenset({Lost(Reason.OTHER_REPLICA), Lost(Reason.CHANGED_PREFIX, "parameter")})
+_fields_of = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,7 @@ class Observation:
         group: what it has in common with others.
         lost: simulated: tokens that were no hits, by why and where.
         input_tokens: as they were counted here.
+        is_self_hosted: whether the cache runs on the user's own machines.
         reported_input: as the provider counted them; None where it did not say what was read from its cache.
         reported_lost: the same tokens by why, made to agree with what the provider read.
     """
@@ -42,6 +52,7 @@ class Observation:
     group: Group
     lost: Mapping[tuple[Lost, str], int]
     input_tokens: int
+    is_self_hosted: bool
     reported_input: int | None = None
     reported_lost: Mapping[Lost, int] = field(default_factory=dict)
 
@@ -51,6 +62,7 @@ class Totals:
 
     Attributes:
         requests: their number.
+        self_hosted: those to a cache on the user's own machines.
         simulated: tokens by group.
         reported: those of requests of which the provider said what was read from its cache.
         places: lost tokens by why and where, those that come first.
@@ -58,6 +70,7 @@ class Totals:
 
     def __init__(self) -> None:
         self.requests = 0
+        self.self_hosted = 0
         self.simulated: dict[Group, Tally] = {}
         self.reported: dict[Group, Tally] = {}
         self.places: Counter[tuple[Lost, str]] = Counter()
@@ -65,6 +78,7 @@ class Totals:
     def add(self, seen: Observation) -> None:
         """Count a request."""
         self.requests += 1
+        self.self_hosted += seen.is_self_hosted
         lost: Counter[Lost] = Counter()
         for (why, path), tokens in seen.lost.items():
             lost[why] += tokens
@@ -79,58 +93,50 @@ class Observer:
     """Observes requests in order of time, through one cache, or through one for each replica that the log names.
 
     Args:
-        make_cache: makes an empty one.
+        spec: the cache.
+
+    Raises:
+        UsageError: as `build`.
     """
 
-    def __init__(self, make_cache: Callable[[], CacheModel]) -> None:
-        self._make_cache = make_cache
-        self._caches: OrderedDict[str, CacheModel] = OrderedDict()
-        self._attributed = Increments(Attribution())
+    def __init__(self, spec: CacheSpec) -> None:
+        self._rules = spec.rules
+        self._cache = cache_of_log(spec)
+        self._attribution = Attribution(rules=spec.rules)
         self._kinds = Kinds()
         self._turns: OrderedDict[str, int] = OrderedDict()
-        self._replicas: OrderedDict[bytes, str] = OrderedDict()  # that served a session, or a prefix, last
 
     def observe(self, request: Request) -> Observation:
         """Send a request to the cache, and say what became of its tokens."""
-        served = self._cache(request.record.replica).serve(request)
-        has_moved = self._has_moved(request)
-        if has_moved and not served.hit and not _is_too_short(served):
-            served = Served(0, served.written, otherwise=Reason.OTHER_REPLICA)
-        lost = self._lost(request, served)
-        group = self._group(request)
-        usage = request.record.usage
-        if usage is None or not usage.is_reported:
-            return Observation(group, lost, request.tokens)
+        lost = self._lost(request, self._cache.serve(request))
+        rules = self._rules or rules_of_request(request)
+        group = self._group(request, rules)
+        usage = reported_usage(request)
+        if usage is None:
+            return Observation(group, lost, request.tokens, rules.self_hosted)
         by_why: Counter[Lost] = Counter()
         for (why, _), tokens in lost.items():
             by_why[why] += tokens
-        gone = Lost(Reason.OTHER_REPLICA if has_moved else Reason.NOT_KEPT)
+        # A provider may hold less for a request that went elsewhere, or has other settings, than is simulated.
+        gone = next((why for why in by_why if why in _MAY_BE_MORE), Lost(Reason.NOT_KEPT))
         fitted = fit(by_why, request.tokens, usage.input, usage.input - usage.read, gone)
-        return Observation(group, lost, request.tokens, usage.input, fitted)
-
-    def _cache(self, replica: str) -> CacheModel:
-        """The cache of a replica; of many that come and go, those used least recently are gone."""
-        cache = self._caches.pop(replica, None) or self._make_cache()
-        self._caches[replica] = cache
-        if len(self._caches) > _MOST_REPLICAS:
-            self._caches.popitem(last=False)
-        return cache
+        return Observation(group, lost, request.tokens, rules.self_hosted, usage.input, fitted)
 
     def _lost(self, request: Request, served: Served) -> dict[tuple[Lost, str], int]:
         """The tokens of a request that were lost, by why and where."""
         lost: dict[tuple[Lost, str], int] = {}
-        for row in self._attributed.add(request, served):
+        for row in self._attribution.add(request, served):
             if row.reason is not Reason.HIT:
                 key = Lost(row.reason, row.cause if row.reason is Reason.CHANGED_PREFIX else ""), row.path
                 lost[key] = lost.get(key, 0) + row.tokens
         return lost
 
-    def _group(self, request: Request) -> Group:
+    def _group(self, request: Request, rules: CacheRules) -> Group:
         turn = self._turn(request)
         return Group(
             kind=self._kinds.of(request),
             model=request.record.model,
-            settings=_settings(request),
+            settings=_settings(request, rules),
             replica=request.record.replica,
             turn=max(start for start in TURNS if start <= turn),
         )
@@ -146,49 +152,9 @@ class Observer:
             self._turns.popitem(last=False)
         return turn
 
-    def _has_moved(self, request: Request) -> bool:
-        """Whether another replica served the request before, of its session or else with its beginning."""
-        record = request.record
-        if not record.replica:
-            return False
-        key = record.session.encode(errors="surrogatepass") or _digest(request.run[: WIDTH * _FRONT_UNITS])
-        before = self._replicas.pop(key, record.replica)
-        self._replicas[key] = record.replica
-        if len(self._replicas) > _MOST_SESSIONS:
-            self._replicas.popitem(last=False)
-        return before != record.replica
 
-
-def fit(lost: Mapping[Lost, int], counted: int, reported: int, target: int, gone: Lost) -> Counter[Lost]:
-    """Losses that agree with what a provider reported.
-
-    Args:
-        lost: as simulated, by why.
-        counted: input tokens as they were counted here.
-        reported: input tokens as the provider counted them.
-        target: those of them that it did not read from its cache.
-        gone: why tokens are lost beyond those that were to be expected.
-
-    Returns:
-        Counts that sum to `target`: those of `lost` on the provider's scale, all cut alike if they are too many.
-    """
-    scaled = Counter({why: tokens * reported // counted if counted else 0 for why, tokens in lost.items()})
-    total = scaled.total()
-    if total > target:
-        scaled = Counter({why: tokens * target // total for why, tokens in scaled.items()})
-        # What rounding down left over goes to the largest.
-        gone = max(scaled, key=lambda why: scaled[why])
-    scaled[gone] += target - scaled.total()
-    return +scaled
-
-
-def _is_too_short(served: Served) -> bool:
-    """Whether no server would have had it."""
-    return Reason.BELOW_MINIMUM in (served.otherwise, *(loss.reason for loss in served.lost))
-
-
-def _settings(request: Request) -> str:
-    """What a request says about caching."""
+def _settings(request: Request, rules: CacheRules) -> str:
+    """What a request says about caching: its markers, and settings that a change of loses the prefix."""
     said = []
     if request.markers:
         longest = max((marker.ttl or 0 for marker in request.markers), default=0)
@@ -196,16 +162,37 @@ def _settings(request: Request) -> str:
     if request.salt is not None:
         said.append("salt")
     content = request.record.content
-    if isinstance(content, Body) and _ROUTING_KEY in content.content:
-        said.append("prompt_cache_key")
+    if isinstance(content, Body):
+        said += _fields(content.content, rules)
     return ", ".join(said) or "none"
+
+
+def _fields(body: bytes, rules: CacheRules) -> Iterator[str]:
+    """Those fields of a body that the rules name, with their values."""
+    try:
+        fields = _fields_of(body)
+        for name in sorted(rules.invalidation.keys() | {_ROUTING_KEY}):
+            first, *inner = name.split(".")
+            if name in _OWN_GROUPS or first not in fields:
+                continue
+            value = msgspec.json.decode(fields[first])
+            for step in inner:
+                value = value.get(step) if isinstance(value, dict) else None
+            if value is not None:
+                yield name if name in _KEYS else f"{name} {_short(value)}"
+    except (msgspec.DecodeError, RecursionError):
+        return  # the reader of bodies took it all the same
+
+
+def _short(value: object) -> str:
+    """A value, or what names a long one."""
+    written = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    if len(written) <= _LONGEST_VALUE:
+        return written.strip('"')
+    return hashlib.blake2b(written.encode(errors="surrogatepass"), digest_size=4).hexdigest()
 
 
 def _count(side: dict[Group, Tally], group: Group, tally: Tally) -> None:
     if group not in side and len(side) >= _MOST_GROUPS:
         group = Group(kind=OTHERS)
     side.setdefault(group, Tally()).add(tally)
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=16).digest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ import msgspec
 
 from prefold.analysis.encoding.memo import Memo
 from prefold.analysis.encoding.parts import Part, Texts, joined
+from prefold.analysis.encoding.settings import setting_fields
 from prefold.analysis.record import Body
 from prefold.errors import InvalidRequest
 from prefold.prompts.dialects import SYSTEM_ROLES, read_segments
@@ -27,6 +29,8 @@ _FIELDS: Mapping[Dialect, tuple[str, ...]] = MappingProxyType(
         Dialect.BEDROCK: ("toolConfig", "system", "messages"),
     }
 )
+CONTENT_FIELDS = frozenset({"prompt", *chain.from_iterable(_FIELDS.values())})
+"""Fields that hold what is said, in any dialect."""
 _LEADING = "leading messages"
 _PARAMETERS = ("model", "modelId", "cache_salt", "cache_control", "prompt_cache_options")
 _FIRST_MESSAGE = {"role": "user"}  # behind it no message belongs to the system section
@@ -81,6 +85,7 @@ class BodyReader:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
+        self._parameters = (*_PARAMETERS, *setting_fields())
         self._memos: dict[tuple[str, Dialect, str], Memo[int, _Message]] = {}
         self._plain = msgspec.json.Decoder(_PlainMessage).decode
         self._fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -106,7 +111,7 @@ class BodyReader:
         parts = [self._field(name, bytes(fields[name]), dialect, texts) for name in fixed if name in fields]
         if (raw := fields.get(messages)) is not None:
             parts += self._messages(messages, raw, dialect, texts)
-        parameters = {name: msgspec.json.decode(fields[name]) for name in _PARAMETERS if name in fields}
+        parameters = {name: msgspec.json.decode(fields[name]) for name in self._parameters if name in fields}
         return Form(dialect, joined(parts), parameters)
 
     def _field(self, name: str, raw: bytes, dialect: Dialect, texts: Texts) -> Part:

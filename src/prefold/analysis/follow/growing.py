@@ -6,8 +6,9 @@ import io
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-from prefold.analysis.follow.tail import Tail
+from prefold.analysis.follow.tail import Piped, Tail
 from prefold.analysis.logs.checks import Check, Notes
 from prefold.analysis.logs.formats import names, recognise
 from prefold.analysis.logs.reader import HEAD_BYTES, BadLine, Head, Reader, Source
@@ -19,9 +20,9 @@ class GrowingLog:
     """A log of lines that grows. Its format is recognised by its beginning, or, while it is empty, by what comes first.
 
     Args:
-        path: the file.
-        wait: is called when there is nothing new; False ends the reading.
-        from_start: whether to read what is there already.
+        source: the file, or a pipe, which ends by itself.
+        wait: is called when there is nothing new in the file; False ends the reading.
+        from_start: whether to read what is there already; of a pipe all is read.
         reader: reads it; None to recognise its format.
 
     Attributes:
@@ -32,17 +33,27 @@ class GrowingLog:
     """
 
     def __init__(
-        self, path: Path, *, wait: Callable[[], bool], from_start: bool = False, reader: Reader | None = None
+        self,
+        source: Path | BinaryIO,
+        *,
+        wait: Callable[[], bool],
+        from_start: bool = False,
+        reader: Reader | None = None,
     ) -> None:
         self.notes = Notes()
-        self._path = path
-        self._from_start = from_start
+        self._file = source if isinstance(source, Path) else None
+        self._name = str(source) if isinstance(source, Path) else "standard input"
+        self._from_start = from_start or self._file is None
         self._reader = reader
-        tail = Tail(path, wait=wait, from_start=from_start, on_restart=self._restarted)
-        self._lines = _Lines(tail, HEAD_BYTES, path)
+        skipped = 0
+        if isinstance(source, Path):
+            tail = Tail(source, wait=wait, from_start=from_start, on_restart=self._restarted)
+            self._lines, skipped = _Lines(tail, self._name), tail.skipped_lines
+        else:
+            self._lines = _Lines(Piped(source), self._name)
         self._reported: deque[BadLine] = deque()
-        self._source = Source(str(path), self._lines, on_bad=self._reported.append, problems=self.notes.problems)
-        self._source.number = tail.skipped_lines
+        self._source = Source(self._name, self._lines, on_bad=self._reported.append, problems=self.notes.problems)
+        self._source.number = skipped
 
     def close(self) -> None:
         """Close the file."""
@@ -59,7 +70,7 @@ class GrowingLog:
             return
         if reader.name == "csv" and not self._from_start:
             raise UsageError(
-                f"{self._path} is a table, whose columns are named in its first line.", hint="Add --from-start."
+                f"{self._name} is a table, whose columns are named in its first line.", hint="Add --from-start."
             )
         check = Check(self.notes, {})
         for item in reader.read(self._source):
@@ -73,15 +84,17 @@ class GrowingLog:
             yield self._refused(self._reported.popleft())
 
     def _recognised(self) -> Reader | None:
-        """What reads the file; None if nothing was ever written to it."""
-        with self._path.open("rb") as file:
-            start = file.read(HEAD_BYTES)
-        head = Head.of(str(self._path), start if start.strip() else self._lines.peek(HEAD_BYTES))
+        """What reads the log; None if nothing was ever written to it."""
+        start = b""
+        if self._file is not None:
+            with self._file.open("rb") as file:
+                start = file.read(HEAD_BYTES)
+        head = Head.of(self._name, start if start.strip() else self._lines.peek(HEAD_BYTES))
         if not head.start.strip():
             return None
         reader = recognise(head)
         if reader is None:
-            raise UsageError(f"{self._path} is in no known log format.", hint=f"Known formats: {names()}.")
+            raise UsageError(f"{self._name} is in no known log format.", hint=f"Known formats: {names()}.")
         return reader
 
     def _refused(self, bad: BadLine) -> BadLine:
@@ -97,9 +110,9 @@ class GrowingLog:
 class _Lines(io.BufferedReader):
     """A stream that can be read line by line only, since its end never comes."""
 
-    def __init__(self, tail: Tail, buffer_size: int, path: Path) -> None:
-        super().__init__(tail, buffer_size)
-        self._path = path
+    def __init__(self, stream: io.RawIOBase, name: str) -> None:
+        super().__init__(stream, HEAD_BYTES)
+        self._name = name
 
     def read(self, size: int | None = -1, /) -> bytes:  # noqa: ARG002 - the signature of what it replaces
         """Refuse.
@@ -108,5 +121,5 @@ class _Lines(io.BufferedReader):
             UsageError: always.
         """
         raise UsageError(
-            f"{self._path} does not grow line by line.", hint="Follow a log with one request a line, such as .jsonl."
+            f"{self._name} does not grow line by line.", hint="Follow a log with one request a line, such as .jsonl."
         )

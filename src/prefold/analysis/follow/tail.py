@@ -1,4 +1,4 @@
-"""A growing file, read like `tail -F` reads it: through rotation, truncation and lines that are not yet whole."""
+"""What grows line by line: a file, read like `tail -F` reads it, or a pipe."""
 
 from __future__ import annotations
 
@@ -163,3 +163,26 @@ class Tail(io.RawIOBase):
             if (last := piece.rfind(b"\n")) >= 0:
                 end = self._file.tell() - len(piece) + last + 1
         self._file.seek(end)
+
+
+class Piped(io.RawIOBase):
+    """What comes through a pipe, line by line.
+
+    Args:
+        stream: its end; it is not closed here.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Give a line, or a piece of a long one; waits for it. 0 at the end."""
+        view = memoryview(buffer).cast("B")
+        line = self._stream.readline(len(view))
+        view[: len(line)] = line
+        return len(line)

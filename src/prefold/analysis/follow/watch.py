@@ -8,13 +8,17 @@ from dataclasses import dataclass, field, replace
 
 from prefold.analysis.alerts import Alert, Alerts, Sample, Thresholds
 from prefold.analysis.attribution import Attribution, Break, Row
-from prefold.analysis.caches.base import CacheModel, Reason
+from prefold.analysis.caches.base import Reason
+from prefold.analysis.caches.resolve import rules_of_request
+from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.encode import Encoder
-from prefold.analysis.increments import Increments
+from prefold.analysis.named_replicas import cache_of_log
 from prefold.analysis.record import Place, Record
+from prefold.analysis.reported import reported_usage
 from prefold.analysis.request import Request
 from prefold.core.tokens import WIDTH
 from prefold.prompts.causes import CAUSES
+from prefold.providers.rules import CacheRules
 
 _NO_BREAKS = (Reason.HIT, Reason.BELOW_MINIMUM)  # below its minimum nothing was built that could be lost
 _FRONT_UNITS = 256  # that name a prefix where tools and rules are not told apart
@@ -86,16 +90,20 @@ class Watch:
     bounded.
 
     Args:
-        cache: what is simulated.
+        spec: the cache that is simulated; one for each replica that the log names.
         encoder: counts tokens.
         thresholds: when alerts begin and end.
+
+    Raises:
+        UsageError: as `build`.
     """
 
-    def __init__(self, cache: CacheModel, encoder: Encoder, thresholds: Thresholds | None = None) -> None:
+    def __init__(self, spec: CacheSpec, encoder: Encoder, thresholds: Thresholds | None = None) -> None:
         self.summary = Summary()
-        self._cache = cache
+        self._rules = spec.rules
+        self._cache = cache_of_log(spec)
         self._encoder = encoder
-        self._attributed = Increments(Attribution())
+        self._attribution = Attribution(rules=spec.rules)
         self._alerts = Alerts(thresholds)
 
     def see(self, record: Record, now: float) -> Iterator[BreakSeen | Alert]:
@@ -111,8 +119,8 @@ class Watch:
         request = self._encoder.encode(record if record.time is not None else replace(record, time=now))
         served = self._cache.serve(request)
         simulated = min(served.hit, request.tokens)
-        grown = self._attributed.add(request, served)
-        usage = record.usage if record.usage is not None and record.usage.is_reported else None
+        grown = self._attribution.add(request, served)
+        usage = reported_usage(request)
         sent, hit = (usage.input, usage.read) if usage else (request.tokens, simulated)
         # Half of it may be gone for reasons of counting; more is a cache that had it no more.
         evicted = simulated - hit if usage and 2 * hit < simulated else 0
@@ -139,9 +147,7 @@ class Watch:
         """What the attribution has to show of a break, where this is one of the first."""
         if self.summary.breaks[row.cause, row.path] > 0:
             return None
-        found = (
-            each for each in self._attributed.attribution.breaks() if (each.cause, each.path) == (row.cause, row.path)
-        )
+        found = (each for each in self._attribution.breaks() if (each.cause, each.path) == (row.cause, row.path))
         return next(found, None)
 
     def _seen(self, request: Request, row: Row, shown: Break | None) -> BreakSeen:
@@ -162,10 +168,20 @@ class Watch:
             lost_tokens=row.tokens,
             before=shown.before if shown else "",
             after=shown.after if shown else "",
-            fix=shown.fix if shown else CAUSES[row.cause].fix,
+            fix=shown.fix if shown and shown.before else _fix(row.cause, self._rules or rules_of_request(request)),
             count=max(1, breaks[kind]),
             miss_reason=record.miss_reason,
         )
+
+
+def _fix(cause: str, rules: CacheRules) -> str:
+    """What to do about a break; where the text is not at fault, by who runs the cache."""
+    if cause == "evicted" and not rules.self_hosted:
+        key = f", and with one {rules.routing_key}" if rules.routing_key else ""
+        return f"Send requests with the same prefix closer together{key}: how long it is kept is the provider's choice."
+    if cause == "routed_away" and rules.self_hosted:
+        return "Send requests that share a prefix to the replica that has it."
+    return CAUSES[cause].fix
 
 
 def _sample(request: Request, sent: int, hit: int, evicted: int) -> Sample:

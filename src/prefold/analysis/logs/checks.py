@@ -6,12 +6,16 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from prefold.analysis.record import Body, Place, Record
+from prefold.prompts.prompt import Dialect
 
 SHOWN_PLACES = 100
 """Skipped lines whose places are kept."""
 REMEMBERED_REQUESTS = 131_072
 """Request ids among which a repeated one is recognised."""
 
+_WHOLE_BODIES = frozenset({"bodies", *Dialect})
+"""Formats that hold all of a request. Others may leave out its tools or its system prompt, so that there is no saying
+how long it can be."""
 _HIDDEN_TOKENS = 2_000
 """What a provider may add of its own, such as the prompt that explains tools."""
 _FEWEST_BYTES = 2_000
@@ -37,7 +41,8 @@ class Notes:
         skipped: lines that were left out.
         skipped_places: where the first of them are.
         problems: what is wrong, by name: `bad_line`, `oversized_line`, `half_last_line`, `clock_backwards`,
-            `duplicate`, `missing_time`, `missing_usage`, `usage_contradicts_text`, `absurd_count`, `mixed_formats`.
+            `duplicate`, `missing_time`, `missing_usage`, `usage_contradicts_text`, `absurd_count`, `mixed_formats`,
+            `no_records` (files of a known format in which there is no request).
     """
 
     records: int = 0
@@ -111,7 +116,7 @@ class Check:
         if isinstance(record.content, Body):
             if record.usage is None:
                 problems["missing_usage"] += 1
-            elif _contradicts(record.usage.input, record.content.content):
+            elif _contradicts(record.usage.input, record.content.content, is_whole=reader in _WHOLE_BODIES):
                 problems["usage_contradicts_text"] += 1
                 record = replace(record, usage=None)
         self._count_format(record, reader)
@@ -137,14 +142,14 @@ class Check:
         self._notes.records += 1
 
 
-def _contradicts(tokens: int, body: bytes) -> bool:
-    """Whether a body cannot be as long as reported: no token is shorter than a byte, and few have twelve.
+def _contradicts(tokens: int, body: bytes, *, is_whole: bool) -> bool:
+    """Whether a body, if it is the whole, cannot be as long as reported: no token is shorter than a byte, few have 12.
 
     What the body only points to, such as a file or an earlier response, makes it longer than it looks, and what is no
     text, such as an image, shorter.
     """
     if tokens > len(body) + _HIDDEN_TOKENS:
-        return not any(mark in body for mark in _NOT_ALL_SENT)
+        return is_whole and not any(mark in body for mark in _NOT_ALL_SENT)
     if len(body) >= _FEWEST_BYTES and tokens * _BYTES_PER_TOKEN < len(body):
         return not any(mark in body for mark in _NOT_ALL_TEXT)
     return False

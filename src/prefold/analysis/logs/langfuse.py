@@ -1,7 +1,8 @@
 """Langfuse's exports: observations as JSON, JSON Lines or CSV, whole traces, and answers of its public API.
 
-Fields are those of Langfuse's export reference and API (`blob-storage-export-fields`, read on 2026-11-30), in both of
-its spellings: `usageDetails` and `usage_details`. Only generations are requests; other observations are passed over.
+Fields are those of Langfuse's page `blob-storage-export-fields`, seen on 2026-11-30, in both of the spellings that its
+exports and its API have: `usageDetails` and `usage_details`. The usage types beside `input`, `output` and `total` are
+names that integrations were seen to give. Only generations are requests; other observations are passed over.
 Usage types are disjoint there, so that `input` does not hold what was read from cache, unless `total` says otherwise.
 """
 

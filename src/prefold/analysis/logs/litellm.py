@@ -1,7 +1,8 @@
 """LiteLLM's logs: its standard logging payload, and rows of its spend logs.
 
-Fields are those of LiteLLM's documentation (`docs/proxy/logging_spec`) and of the table `LiteLLM_SpendLogs`, read on
-2026-11-30. Requests that LiteLLM answered from its own cache never reached a provider, and are passed over.
+Fields of the payload are those of LiteLLM's page `docs/proxy/logging_spec`, seen on 2026-11-30. Those of rows of the
+table `LiteLLM_SpendLogs`, and of what it keeps in `metadata`, are from memory, and checked against no schema. Requests
+that LiteLLM answered from its own cache never reached a provider, and are passed over.
 """
 
 from __future__ import annotations

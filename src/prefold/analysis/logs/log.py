@@ -181,15 +181,20 @@ class Log(Iterable[Record]):
             reported: deque[BadLine] = deque()
             source = Source(file.name, handle.stream, on_bad=reported.append, problems=self.notes.problems)
             check = Check(self.notes, self._seen)
+            is_empty = True
             for item, reader in self._items_of(file, handle, source):
+                is_empty = False
                 while reported:
                     self._refuse(reported.popleft())
                 if isinstance(item, BadLine):
                     self._refuse(item, is_half=item.place.line == source.unfinished)
                 elif record := check.passed(item, reader.name):
                     yield record
+            is_empty = is_empty and not reported
             for bad in reported:
                 self._refuse(bad)
+            if is_empty and file.is_named and source.number:
+                self.notes.problems["no_records"] += 1
             del positions[file]
             self._done += file.size
 
@@ -200,8 +205,9 @@ class Log(Iterable[Record]):
             if reader is None:
                 return
             for item in reader.read(source):
-                other = self._other_reader(source) if isinstance(item, BadLine) else None
-                if other is None:
+                is_current = isinstance(item, BadLine) and item.place.line == source.number
+                other = self._other_reader(source) if is_current else None
+                if other is None or other is reader:
                     yield item, reader
                 else:
                     line = Source(source.name, io.BytesIO(source.current), problems=self.notes.problems)
@@ -211,7 +217,9 @@ class Log(Iterable[Record]):
         except InvalidRequest as error:
             yield BadLine(source.place(source.number + 1), error.message), self._reader or READERS[-1]
         except OSError as error:
-            raise UsageError(f"{file.name} cannot be read: {error.strerror}.", hint="Check the disk.") from None
+            raise UsageError(
+                f"{file.name} cannot be read: {error.strerror or error}.", hint="Check the disk."
+            ) from None
 
     def _other_reader(self, source: Source) -> Reader | None:
         """What reads a line that the file's own reader cannot; None if nothing does, or the format was named."""
@@ -228,6 +236,4 @@ class Log(Iterable[Record]):
         if len(notes.skipped_places) < SHOWN_PLACES:
             notes.skipped_places.append(bad.place)
         if not self._lenient and not is_half:
-            raise InvalidRequest(
-                f"{bad.place}: {bad.problem}", hint="With --lenient such lines are counted and left out."
-            )
+            raise bad.error

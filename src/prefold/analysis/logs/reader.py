@@ -21,8 +21,8 @@ from prefold.errors import InvalidRequest
 HEAD_BYTES = 256 * 1024
 """How much of a file its format is recognised by, unpacked."""
 
-LONGEST_LINE = 64 * 1024 * 1024
-"""Bytes of one line, unpacked. No provider takes a body of more than 50 MB."""
+LONGEST_LINE = 32 * 1024 * 1024
+"""Bytes of one line, unpacked: Anthropic takes bodies of 32 MB, and few take longer ones."""
 
 LARGEST_WHOLE = 256 * 1024 * 1024
 """Bytes of a file that must be held as a whole, unpacked."""
@@ -44,11 +44,21 @@ class BadLine:
         place: where it is.
         problem: what is wrong, one sentence.
         kind: the name under which it is counted.
+        hint: what can be done about it, one sentence; empty where it can only be left out.
     """
 
     place: Place
     problem: str
     kind: str = "bad_line"
+    hint: str = ""
+
+    @property
+    def error(self) -> InvalidRequest:
+        """What to raise where no bad line is allowed."""
+        return InvalidRequest(
+            f"{self.place}: {self.problem}",
+            hint=self.hint or "With --lenient such lines are counted and left out.",
+        )
 
 
 @dataclass(frozen=True)
@@ -353,4 +363,4 @@ def _loaded(line: bytes) -> Any:
 
 
 def _stop(bad: BadLine) -> None:
-    raise InvalidRequest(f"{bad.place}: {bad.problem}", hint="With --lenient such lines are counted and left out.")
+    raise bad.error

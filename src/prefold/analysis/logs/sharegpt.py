@@ -4,7 +4,11 @@ One conversation is an object, in a list or a line of its own:
 
     {"id": "x_0", "conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}
     {"conversation_id": "x", "model": "...", "conversation": [{"role": "user", "content": "..."}, ...]}    as of LMSYS
+    {"id": "x", "items": [{"from": "human", "value": "..."}, ...]}
     {"messages": [{"role": "user", "content": "..."}, ..., {"role": "assistant", "content": "..."}]}
+
+The last form is that of files for fine-tuning at OpenAI, too. A log of requests without a model whose first ones end
+in words that the assistant has begun looks just so: then the format must be named.
 
 Each answer is one request. Neither times nor counts are known.
 """
@@ -21,7 +25,7 @@ from prefold.analysis.record import Record
 from prefold.errors import InvalidRequest
 from prefold.prompts.dialects import ANSWERING_ROLES
 
-_LISTS = ("conversations", "conversation", "messages")
+_LISTS = ("conversations", "conversation", "items", "messages")
 _ROLES = {
     "human": "user",
     "gpt": "assistant",
@@ -74,6 +78,8 @@ def _is_conversation(value: Mapping[str, Any]) -> bool:
     said = _said(value)
     if said is None or not all(isinstance(turn, dict) for turn in said):
         return False
+    if "items" in value:
+        return bool(said) and all("from" in turn and "value" in turn for turn in said)
     if "messages" not in value:
         return all("from" in turn or "role" in turn for turn in said)
     # A body is to be answered; a conversation has been.

@@ -10,12 +10,11 @@ import shutil
 import stat
 import sys
 import tempfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from prefold.errors import InvalidRequest, MissingExtra, UsageError
 
@@ -24,6 +23,8 @@ STANDARD_INPUT = "-"
 _BUFFER = 256 * 1024
 _GZIP = b"\x1f\x8b\x08"
 _ZSTD = b"\x28\xb5\x2f\xfd"
+_UNPACKED_AT_ONCE = 16 * 1024
+_PACKED_AT_ONCE = 512  # bytes of zstd: at most 16 MiB unpacked, since no block of 4 bytes holds more than 128 KiB
 _PACKED_SUFFIXES = (".gz", ".gzip", ".zst", ".zstd")
 
 
@@ -162,23 +163,25 @@ def opened(file: LogFile) -> Iterator[Opened]:
         yield Opened(stream, packed.raw.tell)
 
 
-def _unpacker(start: bytes) -> Callable[[BinaryIO], BinaryIO] | None:
-    """What unpacks a file that begins with some bytes; None for a plain file."""
+def _unpacker(start: bytes) -> Callable[[BinaryIO], Iterator[bytes]] | None:
+    """What unpacks a file that begins with some bytes, piece by piece; None for a plain file."""
     if start.startswith(_GZIP):
-        return lambda packed: cast("BinaryIO", gzip.GzipFile(fileobj=packed))
+        return lambda packed: _pieces(gzip.GzipFile(fileobj=packed))
     return _zstd_unpacker() if start == _ZSTD else None
 
 
-def _zstd_unpacker() -> Callable[[BinaryIO], BinaryIO]:
+def _pieces(content: Any) -> Iterator[bytes]:
+    while piece := content.read1(_UNPACKED_AT_ONCE):
+        yield piece
+
+
+def _zstd_unpacker() -> Callable[[BinaryIO], Iterator[bytes]]:
     try:
         zstandard = importlib.import_module("zstandard")
     except ModuleNotFoundError:
         pass
     else:
-        # Several frames may follow one another, as several members may in a gzip file.
-        return lambda packed: cast(
-            "BinaryIO", zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
-        )
+        return lambda packed: _zstd_pieces(packed, zstandard.ZstdDecompressor())
     try:
         compression = importlib.import_module("compression.zstd")  # Python 3.14 has it built in
     except ModuleNotFoundError:
@@ -186,14 +189,37 @@ def _zstd_unpacker() -> Callable[[BinaryIO], BinaryIO]:
             "A log packed with zstd needs the package zstandard, which is not installed.",
             hint="pip install 'prefold[analysis]', or unpack the log first.",
         ) from None
-    return lambda packed: cast("BinaryIO", compression.ZstdFile(packed))
+    return lambda packed: _pieces(compression.ZstdFile(packed))
+
+
+def _zstd_pieces(packed: BinaryIO, unpacker: Any) -> Iterator[bytes]:
+    """What the frames of a file hold; the streams of `zstandard` take a frame that is cut off for a whole one.
+
+    Raises:
+        EOFError: if the last frame has no end.
+    """
+    frame, rest = unpacker.decompressobj(), b""
+    is_begun = False
+    while part := rest or packed.read(_PACKED_AT_ONCE):
+        yield frame.decompress(part)
+        rest, is_begun = frame.unused_data, not frame.eof
+        if frame.eof:
+            frame = unpacker.decompressobj()
+    if is_begun:
+        raise EOFError
 
 
 class _Unpacked(io.RawIOBase):
-    """What a packed file holds; the library's own errors become `InvalidRequest`."""
+    """What a packed file holds; the library's own errors become `InvalidRequest`.
 
-    def __init__(self, content: BinaryIO) -> None:
-        self._content = content
+    Args:
+        pieces: of what it holds.
+    """
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._left = memoryview(b"")  # of the latest piece
+        self._error: InvalidRequest | None = None
 
     def readable(self) -> bool:
         """Yes."""
@@ -203,22 +229,34 @@ class _Unpacked(io.RawIOBase):
         """Read into a buffer; returns how many bytes, 0 at the end.
 
         Raises:
-            InvalidRequest: if the file is damaged or cut off.
+            InvalidRequest: if the file is damaged or cut off, once all that comes before that has been read.
         """
+        done = 0
+        # The buffer is filled, so that the first piece is long enough to recognise the format by.
+        while done < len(buffer) and (self._left or self._advance()):
+            size = min(len(buffer) - done, len(self._left))
+            buffer[done : done + size] = self._left[:size]
+            self._left = self._left[size:]
+            done += size
+        if self._error and not done:
+            raise self._error
+        return done
+
+    def _advance(self) -> bool:
+        """Unpack the next piece; false if there is none."""
         try:
-            piece = self._content.read(len(buffer))
-            while 0 < len(piece) < len(buffer) and (more := self._content.read(len(buffer) - len(piece))):
-                piece += more  # so that the first piece is long enough to recognise the format by
+            while not self._left and (piece := next(self._pieces, None)) is not None:
+                self._left = memoryview(piece)
         except EOFError:
-            problem = "it ends too early"
-        except (OSError, zlib.error) as error:  # of gzip
-            problem = str(error).rstrip(".")
+            self._fail("it ends too early")
         except Exception as error:  # noqa: BLE001 - the zstd libraries share no error of Python's
-            problem = str(error).rstrip(".")
-        else:
-            buffer[: len(piece)] = piece
-            return len(piece)
-        raise InvalidRequest(f"The file cannot be unpacked: {problem}.", hint="Check that the file is complete.")
+            self._fail(str(error).rstrip("."))
+        return bool(self._left)
+
+    def _fail(self, problem: str) -> None:
+        self._error = InvalidRequest(
+            f"The file cannot be unpacked: {problem}.", hint="Check that the file is complete."
+        )
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """OpenTelemetry's GenAI spans: OTLP as JSON, and spans as JSON Lines.
 
-Attributes are those of the semantic conventions for generative AI (1.28 to 1.41, and the conventions of their own that
-followed, read on 2026-11-30) and of OpenLLMetry before them. The prompt is in `gen_ai.input.messages`, on the span or
-on one of its events; or in an event for each message; or in `gen_ai.prompt.N.content`. By these conventions input
-tokens hold what was read from cache; where they are fewer than that, they are taken to be counted beside it.
+Attributes are those of the semantic conventions for generative AI, none of which is stable (pages seen on 2026-11-30;
+earlier versions, and OpenLLMetry before them, from memory and examples). The prompt is in `gen_ai.input.messages`, on
+the span or on one of its events; or in an event for each message; or in `gen_ai.prompt.N.content`. By these conventions
+input tokens hold what was read from cache; where they are fewer than that, they are taken to be counted beside it.
 """
 
 from __future__ import annotations

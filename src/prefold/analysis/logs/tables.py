@@ -123,9 +123,11 @@ class Parquet:
                     for row in batch.to_pylist():
                         source.number += 1
                         yield from _read(row, source.place(source.number), source)
-        except (arrow.ArrowException, ValueError, OverflowError) as error:
+        except (arrow.ArrowException, OSError, ValueError, OverflowError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # of the disk; pyarrow's own have no number
             problem = str(error).partition("\n")[0].rstrip(".")
-            raise InvalidRequest(f"The file cannot be read: {problem}.", hint="Check that it is complete.") from None
+            raise InvalidRequest(f"The table is damaged: {problem}.", hint="Check that it is complete.") from None
 
 
 def header_of(head: Head) -> list[str]:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from prefold.analysis.anonymise import FORMAT, read_line
 from prefold.analysis.logs.reader import BadLine, Head, Reader, Source
 from prefold.analysis.logs.values import LARGEST_COUNT, count, loaded, name, real, seconds
 from prefold.analysis.record import Blocks, Record
+from prefold.analysis.traced import TracedPrompt
 from prefold.core.tokens import count as ids_in
 from prefold.core.tokens import pack
 from prefold.errors import InvalidRequest, InvalidTokens
@@ -193,8 +195,8 @@ class RagPulse:
     def read(self, source: Source, /) -> Iterator[Record | BadLine]:
         """The records of a file.
 
-        A part becomes as many tokens as it is long, all with its id: what begins with the same parts begins with the
-        same tokens, and different parts differ in their first token.
+        A part becomes as many tokens as it is long, all with its id, and a content block of the prompt: what begins
+        with the same parts begins with the same tokens, and different parts differ in their first token.
         """
         lengths: dict[int, int] = {}
 
@@ -209,8 +211,17 @@ class RagPulse:
             if unknown := [part for part in parts if not isinstance(part, int) or part not in lengths]:
                 raise InvalidRequest(f"Nothing says how long part {unknown[0]} is.", hint="Check the files of lengths.")
             run = b"".join(pack((part,)) * lengths[part] for part in parts)
+            ends = tuple(accumulate(lengths[part] for part in parts if lengths[part]))
+            rules = ids.get(self._PARTS[0])
             return Record(
-                content=Blocks(run, 1, ids_in(run)),
+                content=TracedPrompt(
+                    run,
+                    1,
+                    ids_in(run),
+                    ends,
+                    system_end=sum(lengths[part] for part in rules) if isinstance(rules, list) else 0,
+                    names_content=True,
+                ),
                 place=source.place(source.number),
                 time=real(value.get("timestamp")),
                 session=name(value.get("session_id")),

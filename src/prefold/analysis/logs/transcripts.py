@@ -1,4 +1,4 @@
-"""Reading the transcripts of coding agents: Claude Code and Codex.
+"""Reading the transcripts of coding agents: Claude Code, and Codex in a module of its own.
 
 Claude Code writes `~/.claude/projects/**/*.jsonl`. A line is an entry with `uuid` and `parentUuid`, which make a tree:
 a conversation goes on at its latest entry, or at an earlier one after a rewind; a compaction and each subagent
@@ -6,15 +6,10 @@ a conversation goes on at its latest entry, or at an earlier one after a rewind;
 `message.id` and `requestId`, and results of its tools may stand between them. Read in descriptions of versions 1.0 to
 2.1 (jeremedia/claude-code-log-format, DRMacIver/claude-reliability and others, on 2026-11-30).
 
-Codex writes `~/.codex/sessions/**/rollout-*.jsonl`. A line has `timestamp`, `type` and `payload`: `session_meta` with
-the instructions, `turn_context` with the model, a `response_item` for each item of the conversation, `compacted` with
-what takes its place, and events, of which `token_count` has the usage of an answer: behind its items, or in front of
-them in early versions (openai/codex, `codex-rs/protocol/src/protocol.rs`).
-
-An answer is one request, which sends all that came before it on its branch. What is not in the transcripts is not in
-the requests: with Claude Code the tools, the system prompt and reminders, with Codex the tools. Where a request has a
-usage, what it counts above the tokens of the text is that part. Markers are not in them either; since Claude Code puts
-one on the last block whenever it caches at all, a request has it there if its usage says that something was cached.
+An answer is one request, which sends all that came before it on its branch. Neither the system prompt nor the tools
+are in the transcripts: a text stands for them, see `prefold.analysis.logs.hidden`. Markers are not in them either;
+since Claude Code puts one on the system prompt and one on the last block whenever it caches at all, a request has them
+there if its usage says that something was cached.
 """
 
 from __future__ import annotations
@@ -24,8 +19,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from prefold.analysis.logs.answers import miss_reason, text_of
+from prefold.analysis.logs.codex import Codex
+from prefold.analysis.logs.hidden import HiddenParts
 from prefold.analysis.logs.reader import LONGEST_LINE, BadLine, Head, Reader, Source
-from prefold.analysis.logs.turns import Turns
 from prefold.analysis.logs.values import dumped, loaded, moment, name, usage_of
 from prefold.analysis.record import Body, Place, Record
 from prefold.errors import InvalidRequest
@@ -146,17 +142,19 @@ class _Branch:
         elif self.answer is not None:
             self.answer.later.append(("", [], uuid))
 
-    def body(self, model: str, usage: Usage | None) -> Body | None:
-        """The request; None where nothing was said."""
+    def body(self, model: str, usage: Usage | None, hidden: str = "") -> Body | None:
+        """The request, which begins with what is hidden; None where nothing was said."""
         if not self._text:
             return None
         text = memoryview(self._text)
-        head = b'{"model":' + dumped(model) + b',"messages":['
         marker = b""
         if usage is not None and (usage.read or usage.write):
             ttl = b',"ttl":"1h"' if usage.write_1h else b""
             marker = b',"cache_control":{"type":"ephemeral"' + ttl + b"}"
-        content = b"".join((head, text[:-1], marker, b"}]}]}"))
+        head = b'{"model":' + dumped(model)
+        if hidden:
+            head += b',"system":[{"type":"text","text":' + dumped(hidden) + marker + b"}]"
+        content = b"".join((head, b',"messages":[', text[:-1], marker, b"}]}]}"))
         text.release()
         return Body(content, Dialect.ANTHROPIC)
 
@@ -169,6 +167,7 @@ class _Session:
         self._branches: dict[_Branch, None] = {}  # the latest that was used last
         self._branch_of: dict[str, _Branch] = {}
         self._latest: dict[bool, _Branch] = {}  # by whether it is a subagent's
+        self._hidden = HiddenParts()
         self._begun: _Answer | None = None
 
     def read(self, entry: Mapping[str, Any], place: Place) -> Record | None:
@@ -186,7 +185,8 @@ class _Session:
         time = moment(entry.get("timestamp"))
         if kind == "assistant" and message.get("model") != _SYNTHETIC and not entry.get("isApiErrorMessage"):
             return self._read_answer(branch, entry, place)
-        if kind == "user" and not entry.get("isVisibleInTranscriptOnly"):
+        # Of a compaction, the summary is so marked, too, and is what the next request sends.
+        if kind == "user" and (entry.get("isCompactSummary") or not entry.get("isVisibleInTranscriptOnly")):
             blocks = _blocks(message.get("content"))
             rendered = [dumped(block) for block in blocks]
             branch.time = time
@@ -237,14 +237,17 @@ class _Session:
             branch.rewind(name(entry.get("parentUuid")))
             finished = self.finish()
             model = name(message.get("model"))
-            body = branch.body(model, usage)
             agent = name(entry.get("agentId"), "subagent") if entry.get("isSidechain") else ""
+            session = " ".join(filter(None, (name(entry.get("sessionId")), agent)))
+            body = branch.body(model, usage)
+            if body and (hidden := self._hidden.text(session, body, model, usage)):
+                body = branch.body(model, usage, hidden)
             record = Record(
                 content=body or Body(b'{"messages":[]}', Dialect.ANTHROPIC),
                 place=place,
                 time=time if branch.time is None else branch.time,
                 model=model,
-                session=" ".join(filter(None, (name(entry.get("sessionId")), agent))),
+                session=session,
                 request_id=key if message.get("id") else "",
             )
             branch.answer = _Answer(key, record)
@@ -273,201 +276,6 @@ def _blocks(content: object) -> list[dict[str, Any]]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return [block for block in content if isinstance(block, dict) and block] if isinstance(content, list) else []
-
-
-_LINE_TYPES = ("session_meta", "response_item", "compacted", "turn_context", "event_msg")
-_CALLS = ("function_call", "custom_tool_call", "local_shell_call", "tool_search_call")
-_ANSWERS = (*_CALLS, "reasoning", "web_search_call", "image_generation_call")
-_UNSENT = ("ghost_snapshot", "compaction_trigger", "other")
-_WRAPPED = ("<", "# AGENTS.md")  # what Codex itself says in the user's name begins so
-
-
-class Codex:
-    """Rollouts of Codex."""
-
-    name = "codex"
-
-    def recognises(self, head: Head, /) -> bool:
-        """Whether the lines are those of a rollout."""
-        if not head.objects:  # the instructions make the first line longer than the head
-            start = head.start.lstrip()
-            return start.startswith(b"{") and all(field in start for field in (b'"session_meta"', b'"payload"'))
-        kinds = [line.get("type") for line in head.objects if "payload" in line]
-        return len(kinds) == len(head.objects) and any(kind in _LINE_TYPES for kind in kinds)
-
-    def read(self, source: Source, /) -> Iterator[Record | BadLine]:
-        """One request for each answer."""
-        rollout = _Rollout(source)
-        for number, line in source.lines():
-            try:
-                entry = loaded(line)
-                if not isinstance(entry, dict) or not isinstance(entry.get("payload"), dict):
-                    yield BadLine(source.place(number), "There is no entry of a rollout.")
-                elif (record := rollout.read(entry, source.place(number))) is not None:
-                    yield record
-            except InvalidRequest as error:
-                yield BadLine(source.place(number), error.message)
-        if (record := rollout.finish()) is not None:
-            yield record
-
-
-@dataclass(slots=True)
-class _Response:
-    """An answer of Codex's model as far as it has come.
-
-    Attributes:
-        body: the request.
-        place: where the answer begins.
-        time: when the request was sent.
-        model: that answers.
-        usage: of the request; None where it has not come.
-        is_over: whether the next item of the model belongs to the next answer.
-        end: when its last item came.
-        text: its words.
-        calls: whether it calls a tool.
-    """
-
-    body: Body
-    place: Place
-    time: float | None
-    model: str
-    usage: Usage | None
-    is_over: bool = False
-    end: float | None = None
-    text: str = ""
-    calls: bool = False
-
-
-class _Rollout:
-    """The conversation of one rollout."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._turns = Turns(Dialect.RESPONSES, {}, "input")
-        self._session = ""
-        self._model = ""
-        self._time: float | None = None  # of the latest item that is not the model's
-        self._users: list[int] = []  # items before each message of the user
-        self._response: _Response | None = None
-        self._usage: Usage | None = None  # came before the answer that it counts
-        self._total: Any = None  # of the latest count: a count that is told again has the same
-
-    def read(self, entry: Mapping[str, Any], place: Place) -> Record | None:
-        """Read a line; returns the request before it where it is known to be complete."""
-        payload = entry["payload"]
-        time = moment(entry.get("timestamp"))
-        match entry.get("type"):
-            case "session_meta":
-                self._begin(payload)
-            case "turn_context":
-                self._model = name(payload.get("model"), self._model)
-            case "response_item" if payload.get("type") not in _UNSENT:
-                return self._read_item(payload, place, time)
-            case "compacted":
-                return self._compact(payload)
-            case "event_msg" if payload.get("type") == "token_count":
-                return self._count(payload)
-            case "event_msg" if payload.get("type") == "thread_rolled_back":
-                return self._roll_back(payload.get("num_turns"))
-        return None
-
-    def finish(self) -> Record | None:
-        """The latest request, if it has not been returned."""
-        response, self._response = self._response, None
-        if response is None:
-            return None
-        ran = response.end is not None and response.time is not None
-        return Record(
-            content=response.body,
-            place=response.place,
-            time=response.time,
-            model=response.model,
-            session=self._session,
-            usage=response.usage,
-            answer=response.text or None,
-            output_tokens=response.usage.output if response.usage else None,
-            stop="tool_call" if response.calls else "completed",
-            duration=max(0.0, response.end - response.time) if ran else None,  # type: ignore[operator]
-        )
-
-    def _begin(self, meta: Mapping[str, Any]) -> None:
-        if self._session:  # the one that was forked from
-            return
-        self._session = name(meta.get("id"))
-        said = meta.get("base_instructions")
-        instructions = _text(said.get("text") if isinstance(said, dict) else said)
-        if instructions and not len(self._turns):
-            self._turns = Turns(Dialect.RESPONSES, {"instructions": instructions}, "input")
-
-    def _read_item(self, item: Mapping[str, Any], place: Place, time: float | None) -> Record | None:
-        is_message = item.get("type") == "message"
-        finished = None
-        if item.get("type") in _ANSWERS or (is_message and item.get("role") == "assistant"):
-            if self._response is not None and self._response.is_over:
-                finished = self.finish()
-            if self._response is None:
-                sent = time if self._time is None else self._time
-                self._response = _Response(self._turns.body(), place, sent, self._model, self._usage)
-                self._usage = None
-            self._response.end = time
-            self._response.calls |= item.get("type") in _CALLS
-            self._response.text += (text_of(item.get("content")) or "") if is_message else ""
-        else:
-            if self._response is not None:
-                self._response.is_over = True
-            self._time = time
-            if is_message and item.get("role") == "user":
-                words = (text_of(item.get("content")) or "").lstrip()
-                if not words.startswith(_WRAPPED):
-                    self._users.append(len(self._turns))
-        self._turns.add(dumped(item))
-        return finished
-
-    def _count(self, event: Mapping[str, Any]) -> Record | None:
-        info = event.get("info")
-        last = info.get("last_token_usage") if isinstance(info, dict) else None
-        total = info.get("total_token_usage") if isinstance(info, dict) else None
-        if not isinstance(last, dict) or (total is not None and total == self._total):
-            return None
-        self._total = total
-        usage = usage_of(
-            {
-                "input_tokens": last.get("input_tokens"),
-                "input_tokens_details": {"cached_tokens": last.get("cached_input_tokens")},
-                "output_tokens": last.get("output_tokens"),
-            },
-            self._source,
-        )
-        if self._response is not None and self._response.usage is None:
-            self._response.usage, self._response.is_over = usage, True
-            return None
-        self._usage = usage
-        return self.finish()
-
-    def _compact(self, payload: Mapping[str, Any]) -> Record | None:
-        finished = self.finish()
-        history = payload.get("replacement_history")
-        if not isinstance(history, list):
-            said = [{"type": "output_text", "text": _text(payload.get("message"))}]
-            history = [{"type": "message", "role": "assistant", "content": said}]
-        self._turns.cut(0)
-        self._users.clear()
-        for item in history:
-            if isinstance(item, dict):
-                self._turns.add(dumped(item))
-        return finished
-
-    def _roll_back(self, turns: object) -> Record | None:
-        finished = self.finish()
-        if isinstance(turns, int) and 0 < turns <= len(self._users):
-            self._turns.cut(self._users[-turns])
-            del self._users[-turns:]
-        return finished
-
-
-def _text(value: object) -> str:
-    """A text, however long; empty if it is none."""
-    return value if isinstance(value, str) else ""
 
 
 READERS: tuple[Reader, ...] = (ClaudeCode(), Codex())

@@ -1,12 +1,12 @@
 """vLLM's own log, as `--enable-log-requests` fills it.
 
-The lines of its versions, from the sources of `vllm/entrypoints/logger.py` and, before 0.5, of the asynchronous
-engine:
+The lines of its versions, as copies of `vllm/entrypoints/logger.py` in public repositories have them (read on
+2026-11-30) and, before 0.5, as logs in bug reports show them:
 
     0.1 - 0.4    Received request ID: prompt: '...', sampling params: ..., prompt token ids: [...]
     0.5 - 0.10   Received request ID: prompt: '...', params: ..., prompt_token_ids: [...], ...
-    later        Received request ID: params: ..., and at level DEBUG
-                 Request ID details: prompt: '...', prompt_token_ids: [...], ...
+    later        at level DEBUG Request ID details: prompt: '...', prompt_token_ids: [...], ...
+                 and then       Received request ID: params: ...
 
 Where ids are given they are the prompt; else its text is. A line begins with level and time, which has no year.
 """
@@ -28,6 +28,8 @@ from prefold.prompts.prompt import Dialect
 
 _REQUEST = re.compile(rb"(?:Received request (?P<id>\S+): |Request (?P<id2>\S+) details: )prompt: ")
 _ANY_REQUEST = re.compile(rb"\b(?:Received request \S+: (?:prompt|params): |Request \S+ details: prompt: )")
+_REQUEST_ALONE = re.compile(rb"Received request \S+: params: ")
+_DEBUG = "Set VLLM_LOGGING_LEVEL=DEBUG where vLLM runs: at level INFO it logs no prompts."
 _IDS = re.compile(rb", prompt[_ ]token[_ ]ids: (?P<ids>None|\[[\d, ]*\])")
 _TIME = re.compile(
     rb"\b(?:(?P<year>\d{4})-)?(?P<month>\d\d)-(?P<day>\d\d)[ T](?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d+))?"
@@ -47,12 +49,22 @@ class VLLM:
         return head.start[:1] not in (b"{", b"[") and _ANY_REQUEST.search(head.start) is not None
 
     def read(self, source: Source, /) -> Iterator[Record | BadLine]:
-        """The records of the lines that log a prompt; other lines are passed over."""
+        """The records of the lines that log a prompt.
+
+        Other lines are passed over, but for requests of a log whose level leaves out prompts.
+        """
+        has_prompts = False
+        unsaid: BadLine | None = None  # the prompt of a log's first request may stand in the log before it
         for number, line in source.lines():
+            place = source.place(number)
             request = _REQUEST.search(line)
             if request is None:
+                if not has_prompts and _REQUEST_ALONE.search(line):
+                    if unsaid:
+                        yield unsaid
+                    unsaid = BadLine(place, "The request was logged without its prompt.", hint=_DEBUG)
                 continue
-            place = source.place(number)
+            has_prompts, unsaid = True, None
             try:
                 content = _content(line, request.end())
             except InvalidRequest as error:
@@ -62,6 +74,8 @@ class VLLM:
             yield Record(
                 content, place, time=_time_of(line[:_PREFIX_BYTES]), request_id=request_id.decode(errors="replace")
             )
+        if unsaid:
+            yield unsaid
 
 
 def _content(line: bytes, start: int) -> Body | Blocks:

@@ -2,8 +2,8 @@
 
 Requests go into a radix tree, one for each model and salt, as in the caches themselves, so that a frame ends exactly
 where prompts part. Counting is lazy: a request is counted only at the node where it ends and at the one where its hit
-ends; what went through a node is the sum over what lies below it. Adding a request that brings nothing new costs a walk
-down the tree and one up.
+ends; what went through a node is the sum over what lies below it. Adding a request costs a walk down the tree, and one
+up to where its hit ends.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class _Frame:
 
 
 class FlameTree:
-    """Builds the flame graph request by request, in bounded memory.
+    """Builds the flame graph request by request, in bounded memory: with these bounds at most some 60 MB.
 
     Args:
-        max_nodes: nodes kept; beyond it the smallest leaves are merged into their parents.
+        max_nodes: nodes kept, about a kilobyte each; beyond it the smallest leaves are merged into their parents.
         max_units: ids kept in all of them together, four bytes each.
         max_held_bytes: bodies kept until their frames are labelled, which needs them to be parsed.
     """
 
     def __init__(
-        self, *, max_nodes: int = 50_000, max_units: int = 8_000_000, max_held_bytes: int = 32_000_000
+        self, *, max_nodes: int = 30_000, max_units: int = 4_000_000, max_held_bytes: int = 16_000_000
     ) -> None:
         self._max_nodes = max_nodes
         self._max_units = max_units
@@ -83,18 +83,13 @@ class FlameTree:
         end = insertion.node
         end.value.ended += 1
         end.value.tail += request.tokens - end.stop * unit
-        hit = min(hit_tokens, end.stop * unit)
-        unlabelled = False
-        node = end
-        while node.parent is not None:
-            first = node.start * unit
-            if first < hit:
-                hits = node.value.hits
-                hits[hit - first] = hits.get(hit - first, 0) + 1
-                hit = 0
-            unlabelled = unlabelled or node.value.label is None
-            node = node.parent
-        if unlabelled and not is_blocks:
+        if hit := min(hit_tokens, end.stop * unit):
+            node = end
+            while node.start * unit >= hit and node.parent is not None:
+                node = node.parent
+            hits, stop = node.value.hits, hit - node.start * unit
+            hits[stop] = hits.get(stop, 0) + 1
+        if insertion.added:
             self._labeller.hold(end, request)
         if self._nodes > self._max_nodes or self._units > self._max_units:
             self._shrink()
@@ -215,8 +210,8 @@ class FlameTree:
             into.hits[whole] = into.hits.get(whole, 0) + hits
         self._nodes -= 1
         self._units -= leaf.length
-        self._labeller.drop(leaf)
         tree.truncate(leaf, 0)
+        self._labeller.lift(leaf, parent)
 
     def _forget(self, key: _ScopeKey) -> None:
         """Drop a tree of which only the root is left."""

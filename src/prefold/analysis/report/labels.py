@@ -1,7 +1,7 @@
 """What a frame of the flame graph shows: an excerpt of the text at its place, and the path of that text in the request.
 
-Reading a body costs more than counting it, so it is put off until a frame has to be shown. Until then the latest body
-that passed through an unlabelled frame is held; it holds the text of all frames above it too.
+Reading a body costs more than counting it, so it is put off until a frame has to be shown. Until then the body that
+brought a leaf is held; it holds the text of all frames above it too.
 """
 
 from __future__ import annotations
@@ -82,26 +82,36 @@ class Labeller:
         self._held: OrderedDict[Node[Counts], _Held] = OrderedDict()
 
     def hold(self, end: Node[Counts], request: Request) -> None:
-        """Keep the body of a request that ends at `end`, in place of those that end above it."""
+        """Keep the body of a request that ends at a new leaf, in place of the one that ends above it, if there is one.
+
+        There is one at most: of two, the lower one came later and took the place of the other.
+        """
         content = request.record.content
         if not isinstance(content, Body):
             return
-        node: Node[Counts] | None = end
-        while node is not None:
-            self.drop(node)
-            node = node.parent
+        above = end.parent
+        while above is not None and above not in self._held:
+            above = above.parent
+        if above is not None:
+            self._drop(above)
         self._held[end] = _Held(content, request.ends, request.units)
         self._bytes += len(content.content)
         while self._bytes > self._max_bytes:
             oldest, held = next(iter(self._held.items()))
-            self.drop(oldest)
+            self._drop(oldest)
             _label_path(oldest.path(), _read(held))
 
-    def drop(self, node: Node[Counts]) -> None:
-        """Let go of the body that ends at a node, if there is one."""
-        held = self._held.pop(node, None)
+    def lift(self, leaf: Node[Counts], parent: Node[Counts]) -> None:
+        """A leaf was merged into its parent: if that is a leaf now, it keeps the body."""
+        held = self._held.get(leaf)
         if held is not None:
-            self._bytes -= len(held.body.content)
+            self._drop(leaf)
+            if parent.evictable:
+                self._held[parent] = held
+                self._bytes += len(held.body.content)
+
+    def _drop(self, node: Node[Counts]) -> None:
+        self._bytes -= len(self._held.pop(node).body.content)
 
     def label(self, tree: RadixTree[Counts]) -> None:
         """Label all nodes of a tree that can be, and let go of their bodies.
@@ -116,7 +126,7 @@ class Labeller:
             if held is None:
                 continue
             parts = _read(held)
-            self.drop(node)
+            self._drop(node)
             if parts is None:
                 continue
             path = node.path()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -27,7 +29,8 @@ _NAMES = {
     "other_replica": "on another replica",
     "other_model": "cached for another model",
     "other_tenant": "cached for another tenant",
-    "breakpoint": "no breakpoint in reach",
+    "breakpoint": "no breakpoint",
+    "lookback": "further back than is looked",
     "not_kept": "not kept by the provider",
 }
 
@@ -37,10 +40,11 @@ def print_summary(analysis: Mapping[str, Any], console: Console) -> None:
 
     Args:
         analysis: as `render_html` takes it. Texts of the log are printed without control characters.
-        console: where to; its width is kept to.
+        console: where to; its width is kept to, and no number is cut for it.
     """
     _headline(analysis, console)
     _attribution(analysis, console)
+    _reported(analysis, console)
     _breaks(analysis, console)
     _caches(analysis, console)
     _advice(analysis, console)
@@ -50,22 +54,36 @@ def print_summary(analysis: Mapping[str, Any], console: Console) -> None:
 def _headline(analysis: Mapping[str, Any], console: Console) -> None:
     log, cost = analysis["log"], analysis["cost"]
     console.print(_plain(analysis["title"], "bold"), Text(f"{_count(log['requests'])} requests"), sep="  ")
-    table = Table.grid(padding=(0, 2))
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column(overflow="fold")
-    sent = analysis["input_tokens"]
-    table.add_row("sent", _count(sent), "tokens")
-    table.add_row("read from cache", _count(analysis["hit_tokens"]), _rate(analysis["hit_rate"]), style="blue")
-    table.add_row("recomputed", _count(analysis["recomputed_tokens"]), _share(analysis["recomputed_tokens"], sent))
-    avoidable = f"a hit rate of {_rate(analysis['possible_hit_rate'])} was possible"
-    table.add_row("avoidable", _count(analysis["avoidable_tokens"]), avoidable, style="yellow")
-    if cost:
-        possible = f"{_money(cost['possible'], cost['currency'])} possible"
-        table.add_row("cost", _money(cost["now"], cost["currency"]), possible)
-    console.print(table)
     if analysis.get("complete") is False:
-        console.print("Reading was stopped: these are the requests up to then.", style="yellow")
+        console.print("Interrupted: these are the requests up to then.", style="yellow")
+    sent = analysis["input_tokens"]
+    avoidable = f"a hit rate of {_rate(analysis['possible_hit_rate'])} was possible by this cache's rules"
+    rows = [
+        _Row("sent", [_count(sent)], "tokens"),
+        _Row("read from cache", [_count(analysis["hit_tokens"])], _rate(analysis["hit_rate"]), "blue"),
+        _Row("recomputed", [_count(analysis["recomputed_tokens"])], _share(analysis["recomputed_tokens"], sent)),
+        _Row("avoidable", [_count(analysis["avoidable_tokens"])], avoidable, "yellow"),
+    ]
+    if cost:
+        rows += [
+            _Row("cost", [_money(cost["now"], cost["currency"])], _cost_basis(analysis)),
+            _Row(
+                "cost possible",
+                [_money(cost["possible"], cost["currency"])],
+                "simulated: had all avoidable tokens been read from the cache",
+            ),
+        ]
+    _table(rows, console)
+
+
+def _cost_basis(analysis: Mapping[str, Any]) -> str:
+    """What the cost of now is made from."""
+    requests, reported = analysis["log"]["requests"], analysis["reported"]
+    if not reported:
+        return "by simulation"
+    if reported["requests"] >= requests:
+        return "by reported usage"
+    return f"by reported usage in {_count(reported['requests'])} requests, else by simulation"
 
 
 def _attribution(analysis: Mapping[str, Any], console: Console) -> None:
@@ -83,14 +101,31 @@ def _attribution(analysis: Mapping[str, Any], console: Console) -> None:
         for (reason, _), cells in zip(parts, _cells([tokens for _, tokens in parts], width), strict=True):
             bar.append("█" * cells, _style(reason))
         console.print(bar)
-    table = Table.grid(padding=(0, 2))
-    for justify in ("right", "right", "left"):
-        table.add_column(justify=justify, overflow="fold")
-    for reason, tokens in parts[:_MOST_REASONS]:
-        table.add_row(_share(tokens, sent), _count(tokens), _plain(_name(reason), _style(reason)))
+    rows = [
+        _Row("", [_share(tokens, sent), _count(tokens)], _name(reason), _style(reason))
+        for reason, tokens in parts[:_MOST_REASONS]
+    ]
     if rest := sum(tokens for _, tokens in parts[_MOST_REASONS:]):
-        table.add_row(_share(rest, sent), _count(rest), "other reasons")
-    console.print(table)
+        rows.append(_Row("", [_share(rest, sent), _count(rest)], "other reasons"))
+    _table(rows, console)
+
+
+def _reported(analysis: Mapping[str, Any], console: Console) -> None:
+    reported = analysis["reported"]
+    if not reported:
+        return
+    _heading("Read from cache, as reported and as simulated", console)
+    requests = f"in {_count(reported['requests'])} requests"
+    rate = f"{_rate(reported['hit_rate'])} of {_count(reported['input_tokens'])} tokens {requests}"
+    simulated = reported["simulated_hit_tokens"]
+    input_tokens = reported.get("simulated_input_tokens")
+    simulated_rate = f"{_share(simulated, input_tokens)} of {_count(input_tokens)} tokens" if input_tokens else ""
+    rows = [
+        _Row("reported", [_count(reported["hit_tokens"])], rate),
+        _Row("simulated", [_count(simulated)], simulated_rate),
+        _Row("difference", [f"{reported['difference_tokens']:+,}"], ""),
+    ]
+    _table(rows, console)
 
 
 def _breaks(analysis: Mapping[str, Any], console: Console) -> None:
@@ -99,41 +134,40 @@ def _breaks(analysis: Mapping[str, Any], console: Console) -> None:
         return
     _heading("What broke the prefix", console)
     for rank, entry in enumerate(breaks[:_MOST_BREAKS], 1):
-        line = Text(f"{rank}. ").append(_plain((entry["cause"] or "another history").replace("_", " "), "bold"))
+        line = _plain((entry["cause"] or "another history").replace("_", " "), "bold")
         if entry["path"]:
-            line.append(" at ").append(_plain(entry["path"]))
-        line.append(f": {_count(entry['tokens'])} tokens in {_count(entry['requests'])} requests", "yellow")
-        console.print(line)
-        if entry["fix"]:
-            console.print(Text("   ").append(_plain(entry["fix"])))
-    if len(breaks) > _MOST_BREAKS:
-        console.print(f"   and {len(breaks) - _MOST_BREAKS} more")
+            line.append(" at ", "not bold").append(_plain(entry["path"], "not bold"))
+        line.append(f": {_count(entry['tokens'])} tokens in {_count(entry['requests'])} requests", "not bold yellow")
+        advice = [entry["fix"] or entry["explanation"] or ""]
+        if entry["gain_tokens"]:
+            advice.append(f"Replayed with it, {_count(entry['gain_tokens'])} more tokens are read from the cache.")
+        _item(f"{rank}.", [line, _plain(" ".join(filter(None, advice)))], console)
+    _rest(len(breaks) - _MOST_BREAKS, console)
 
 
 def _caches(analysis: Mapping[str, Any], console: Console) -> None:
-    if not analysis["caches"]:
-        return
-    _heading("The same traffic under other caches", console)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
-    table.add_column("cache", overflow="fold")
-    for heading in ("hit rate", "recomputed", "cost"):
-        table.add_column(heading, justify="right", overflow="fold")
-    for row in sorted(analysis["caches"], key=lambda row: -(row["hit_rate"] or 0)):
-        cost = _money(row["cost"], row["currency"] or "")
-        name = " ".join(part for part in (row["cache"], row["policy"]) if part)
-        table.add_row(_plain(name), _rate(row["hit_rate"]), _count(row["recomputed_tokens"]), cost)
-    console.print(table)
+    rows = [
+        _Row(
+            " ".join(part for part in (row["cache"], row["policy"]) if part),
+            [_rate(row["hit_rate"]), _count(row["recomputed_tokens"]), _money(row["cost"], row["currency"] or "")],
+        )
+        for row in sorted(analysis["caches"], key=lambda row: -(row["hit_rate"] or 0))
+    ]
+    if rows:
+        _heading("The same traffic under other caches, simulated", console)
+        _table(rows, console, headings=["cache", "hit rate", "recomputed", "cost"])
 
 
 def _advice(analysis: Mapping[str, Any], console: Console) -> None:
-    if not analysis["advice"]:
+    advice = analysis["advice"]
+    if not advice:
         return
     _heading("What to do first", console)
-    for rank, item in enumerate(analysis["advice"][:_MOST_ADVICE], 1):
-        console.print(Text(f"{rank}. ").append(_plain(item["title"], "bold")))
-        console.print(Text("   ").append(_plain(item["text"])))
+    for rank, item in enumerate(advice[:_MOST_ADVICE], 1):
+        _item(f"{rank}.", [_plain(item["title"], "bold"), _plain(item["text"])], console)
         if item["command"]:
             console.print(Text("   $ ").append(_plain(item["command"])), soft_wrap=True)
+    _rest(len(advice) - _MOST_ADVICE, console)
 
 
 def _footnotes(analysis: Mapping[str, Any], console: Console) -> None:
@@ -148,6 +182,70 @@ def _footnotes(analysis: Mapping[str, Any], console: Console) -> None:
         notes.append(f"prices {cost['prices_age_days']} days old")
     console.print()
     console.print(_plain(", ".join(notes), "dim"))
+    if log.get("history_was_forgotten"):
+        console.print(
+            "The log is longer than what is remembered of it: some tokens that were sent before count as sent for the "
+            "first time.",
+            style="dim",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line of a table: its name, numbers that are never cut, and a text that may be wrapped."""
+
+    name: str
+    numbers: Sequence[str]
+    note: str = ""
+    style: str = ""
+
+
+def _table(rows: Sequence[_Row], console: Console, headings: Sequence[str] = ()) -> None:
+    """Print rows as a table; where its numbers do not fit beside each other, each row as a line of its own.
+
+    Args:
+        rows: with as many numbers each.
+        console: where to.
+        headings: of the name and the numbers; none for a table without.
+    """
+    head = [_Row(headings[0], headings[1:])] if headings else []
+    widths = [max(map(len, column)) for column in zip(*(row.numbers for row in (*head, *rows)), strict=True)]
+    name_width = max(_longest_word(row.name) for row in (*head, *rows))
+    note_width = max(_longest_word(row.note) for row in rows)
+    if name_width + sum(2 + width for width in widths) + 2 + note_width > console.width:
+        for row in (*head, *rows):
+            parts = [_plain(part, row.style) for part in (row.name, *row.numbers, row.note) if part]
+            console.print(Text("  ").join(parts))
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="", show_header=bool(headings))
+    if name_width:
+        table.add_column(headings[0] if headings else "", min_width=name_width)
+    for number, width in enumerate(widths, 1):
+        table.add_column(headings[number] if headings else "", justify="right", min_width=width, no_wrap=True)
+    if note_width:
+        table.add_column(min_width=note_width)
+    for row in rows:
+        names, notes = [_plain(row.name)] * bool(name_width), [_plain(row.note)] * bool(note_width)
+        table.add_row(*names, *row.numbers, *notes, style=row.style)
+    console.print(table)
+
+
+def _longest_word(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)
+
+
+def _item(mark: str, lines: Sequence[Text], console: Console) -> None:
+    """Print lines behind a mark; where they are wrapped they keep the indent."""
+    indent = len(mark) + 1
+    for line in lines:
+        for wrapped in line.wrap(console, max(1, console.width - indent)):
+            console.print(Text(mark.ljust(indent)).append(wrapped))
+            mark = ""
+
+
+def _rest(count: int, console: Console) -> None:
+    if count > 0:
+        _item("  ", [Text(f"and {_count(count)} more, which the page shows (-o FILE)")], console)
 
 
 def _heading(text: str, console: Console) -> None:

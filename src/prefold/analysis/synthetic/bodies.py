@@ -77,10 +77,14 @@ def bodies(session: Session, order: Order, dice: Random) -> Iterator[bytes]:
     for number, turn in enumerate(session.turns):
         documents = _listed(turn.documents, order, dice)
         if session.is_one_message:
-            parts = [*session.stable, *documents, *session.own, *turn.news, turn.question]
             if order is Order.BAD:
-                parts = [turn.question, *turn.news, *session.own, *documents, *session.stable]
-            yield _body([{"role": "user", "content": _joined(parts)}])
+                text = _joined([turn.question, *turn.news, *session.own, *documents, *session.stable])
+                yield _body([{"role": "user", "content": text}])
+                continue
+            # In blocks, so that caches with markers find an end where less and less is shared.
+            parts = [session.stable, (*documents, *session.own), (*turn.news, turn.question)]
+            blocks = [{"type": "text", "text": f"{_joined(part)}\n\n"} for part in parts if part]
+            yield _body([{"role": "user", "content": blocks}])
             continue
         if order is Order.GOOD:
             system = [*session.stable, *session.own]

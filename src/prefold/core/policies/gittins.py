@@ -17,6 +17,8 @@ _SIBLINGS = 3
 """More children than this make a node a shared head, which is no conversation's own."""
 _REMEMBERED = 16
 """Tokens remembered of what was evicted, as a multiple of the capacity."""
+_RENEWED = 8
+"""Leaves that may be ranked anew for each request, since ranks change with time; few are always up to date."""
 _ENOUGH = 64
 """Ends of lives to have seen before the ranking is trusted."""
 
@@ -58,8 +60,10 @@ class _RankedLeaves(Leaves[Any]):
 
     def offer(self, node: Node[Any]) -> None:
         """See `LeafQueue`."""
+        if node.pins or node.children:
+            return
         super().offer(node)
-        if self.offered is not None and node.evictable:
+        if self.offered is not None:
             self.offered.append(node)
             if len(self.offered) > 1000:
                 self.offered = None
@@ -85,7 +89,7 @@ class Gittins(Policy):
         self._hazards = Hazards()
         self._now = 0.0
         self._ranking: list[tuple[float, int, int, Node[Any]]] = []
-        self._changes = 0  # of the ranking since it was made
+        self._changes = 0  # of the ranking since it was made, and those allowed for by time
         self._serial = 0  # breaks ties before nodes are compared
         self._went_on = 2.0  # conversations that went on
         self._overhung = 1.0  # those of which the last token was not part of what went on
@@ -115,6 +119,7 @@ class Gittins(Policy):
     def used(self, node: Node[Any], now: float) -> None:
         """See `Policy`."""
         self._now = now
+        self._changes += _RENEWED
         shadow = self._shadow
         moment = shadow.begin()
         hits_before = shadow.hits
@@ -216,7 +221,7 @@ class Gittins(Policy):
         if not self._guard.follows:
             return leaves.oldest()
         # What was used after it was ranked was offered again; it gets its new rank before the old one is looked at.
-        if leaves.offered is None or self._changes > 16 + len(self._ranking):
+        if leaves.offered is None or self._changes > 2 * len(self._ranking):
             self._rank_all()
         elif leaves.offered:
             for node in leaves.offered:
@@ -237,22 +242,20 @@ class Gittins(Policy):
         """See `Policy`. The last token of a prompt goes alone: if it is a block, it is often one that was not full."""
         return 1 if self._guard.follows and victim.note.ends else victim.length
 
-    def _index(self, node: Node[Any]) -> float:
-        """Expected hits for each second that a token of the node is kept from now on."""
+    def _entry(self, node: Node[Any]) -> tuple[float, int, int, Node[Any]]:
         note: Note = node.note
         life = note.life
         if life is None or life.end is not None:
-            return 0.0
-        if note.gap:
-            return 1 / max(note.gap, self._now - life.time, 1e-3)
-        index = self._hazards.index(life, self._now)
-        return index * (1 - self._overhung / self._went_on) if note.ends else index
-
-    def _entry(self, node: Node[Any]) -> tuple[float, int, int, Node[Any]]:
-        note: Note = node.note
-        note.rank = self._index(node)
+            rank = 0.0
+        elif note.gap:
+            rank = 1 / max(note.gap, self._now - life.time, 1e-3)
+        else:
+            rank = self._hazards.index(life, self._now)
+            if note.ends:
+                rank *= 1 - self._overhung / self._went_on
+        note.rank = rank
         self._serial += 1
-        return note.rank, note.moment, self._serial, node
+        return rank, note.moment, self._serial, node
 
     def _rank_all(self) -> None:
         self._ranking = [self._entry(node) for node in self.leaves]

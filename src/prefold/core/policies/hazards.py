@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 
-_EDGES = (0.0, *(1.3**power for power in range(48)))
+_EDGES = (0.0, *(1.4**power for power in range(36)))
 """Where the buckets of age begin, in seconds; the last one has no end."""
 _WIDTHS = (*(after - edge for edge, after in pairwise(_EDGES)), _EDGES[-1])
 _DECAY = tuple(min(1.0, 60 / max(edge, 1.0)) for edge in _EDGES)
@@ -108,7 +108,7 @@ class Hazards:
         )
         life.weight = math.sqrt(life.depth)
         m0, m1, m2, m3 = self._multipliers
-        life.step = int(math.log(m0[a] * m1[b] * m2[c] * m3[d]) / _STEP)
+        life.step = round(math.log(m0[a] * m1[b] * m2[c] * m3[d]) / _STEP)
         self._lives.append(life)
         self._until_fit -= 1
 
@@ -153,7 +153,7 @@ class Hazards:
             x2[c] += share
             x3[d] += share
             if end is None:
-                life.step = int(math.log(multiplier) / _STEP)
+                life.step = round(math.log(multiplier) / _STEP)
             else:
                 ends[base][bucket] += weight
                 s0[a] += weight
@@ -229,14 +229,16 @@ def gittins(hazards: Sequence[float]) -> list[float]:
     hull = [len(hazards)]
     indexes = [0.0] * len(hazards)
     for start in range(len(hazards) - 1, -1, -1):
-        steepest = _slope(hits, held, start, hull[-1])
-        while len(hull) > 1 and (slope := _slope(hits, held, start, hull[-2])) >= steepest:
+        hit, hold = hits[start], held[start]
+        stop = hull[-1]
+        steepest = (hits[stop] - hit) / max(1e-12, held[stop] - hold)
+        while len(hull) > 1:
+            stop = hull[-2]
+            slope = (hits[stop] - hit) / max(1e-12, held[stop] - hold)
+            if slope < steepest:
+                break
             hull.pop()
             steepest = slope
         indexes[start] = steepest
         hull.append(start)
     return indexes
-
-
-def _slope(hits: Sequence[float], held: Sequence[float], start: int, stop: int) -> float:
-    return (hits[stop] - hits[start]) / max(1e-12, held[stop] - held[start])

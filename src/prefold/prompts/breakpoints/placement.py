@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Any
 
 from prefold.prompts.breakpoints.markers import Form, can_carry, form_for
+from prefold.prompts.breakpoints.positions import positions_of
 from prefold.prompts.dialects import ANSWERING_ROLES
 from prefold.prompts.liveness import find_live
 from prefold.prompts.ordering.expectation import value_stability
@@ -19,7 +19,6 @@ from prefold.prompts.tokens import TokenCounter
 from prefold.prompts.view import header_of
 from prefold.providers.rules import CacheRules, Control
 
-_RUNS = ("tool_use", "tool_result")
 _CONTEXT = 700  # characters before a value that say what it is
 
 
@@ -257,16 +256,16 @@ def _candidates(reading: Reading, notes: list[str]) -> Iterator[tuple[int, str]]
 
 def _outgrown(reading: Reading, notes: list[str]) -> int | None:
     """The end of the previous request, if a read from the newest marker does not reach back to it."""
-    lookback, newest, segments = reading.rules.lookback, reading.newest, reading.segments
-    previous = _previous_end(reading)
-    if lookback is None or newest is None or previous is None or newest - previous < lookback:
+    lookback, newest, previous = reading.rules.lookback, reading.newest, _previous_end(reading)
+    if lookback is None or newest is None or previous is None:
         return None
-    kinds = [_run_of(segment.content) for segment in segments[previous + 1 : newest + 1]]
-    positions = sum(not kind or kind != before for kind, before in zip(kinds, ["", *kinds], strict=False))
-    runs = " (third parties say that a run of tool calls or results counts as one, and then it would not need to be)"
+    positions = positions_of(reading.segments, reading.rules)
+    added = positions[newest] - positions[previous]
+    if added < lookback:
+        return None
     notes.append(
-        f"The last turn has {newest - previous} blocks and a read looks back over {lookback} positions, so the end of "
-        f"the previous request is marked again{runs if positions < lookback else ''}."
+        f"The last turn adds {added} positions and a read checks {lookback}, its own among them, so the end of the "
+        "previous request is marked again."
     )
     return reading.carrier(previous, reading.head)
 
@@ -278,11 +277,6 @@ def _previous_end(reading: Reading) -> int | None:
         while at >= reading.head and (reading.segments[at].role in ANSWERING_ROLES) is is_answer:
             at -= 1
     return at if at >= reading.head else None
-
-
-def _run_of(block: Any) -> str:
-    kind = block.get("type") if isinstance(block, Mapping) else None
-    return kind if kind in _RUNS else ""
 
 
 def _is_reminder(last: Segment, before: Segment) -> bool:

@@ -170,8 +170,10 @@ def _moved(old: Sequence[Segment], new: Sequence[Segment], index: int) -> tuple[
     """A block, or the end of a text, that stood in the earlier request at the difference and comes later now."""
     first, second = old[index], new[index]
     later = [segment for segment in new[index + 1 :] if segment.role == first.role]
-    if first.text and any(segment.text == first.text for segment in later):
-        return "moved_block", first.path
+    if moved := [segment for segment in later if first.text and segment.text == first.text]:
+        # Within a message it is one of several that come in another order, such as documents.
+        is_order = second.message is not None and any(segment.message == second.message for segment in moved)
+        return ("block_order", second.path) if is_order else ("moved_block", first.path)
     prefix = common_length(first.text, second.text)
     tail = first.text[prefix:].strip()
     if (

@@ -34,6 +34,9 @@ def restored(before: Prompt, after: Prompt, difference: Difference) -> Prompt | 
         return after.with_value(_with_fields(before, after, _TOOL_FIELDS.get(after.dialect, ("tools", "functions"))))
     if Section.SYSTEM in (first.section, second.section):
         return _with_system(before, after)
+    is_block = bool(second.role) and isinstance(second.path.steps[-1], int)
+    if difference.cause == "block_order" and second.stability is Stability.REQUEST and is_block:
+        return _with_blocks(before, after, difference)
     is_of_messages = difference.cause in _OF_WHOLE_MESSAGES and bool(first.role)
     if second.stability is Stability.REQUEST and not is_of_messages:
         if second.text_path is None or first.text_path is None:
@@ -107,6 +110,16 @@ def _with_history(before: Prompt, after: Prompt, difference: Difference) -> Prom
         kept = [sent[i] if i < min(len(sent), newest) else message for i, message in enumerate(present)]
         return after.with_value({**after.value, name: _marked_as(kept, present, words)})
     return after.with_value({**after.value, name: [*_marked_as(sent, present, words), *new]})
+
+
+def _with_blocks(before: Prompt, after: Prompt, difference: Difference) -> Prompt | None:
+    """The later request with the blocks of a message in their earlier order, and the new ones behind them."""
+    place = after.segments[difference.index].path.parent
+    sent, present = before.segments[difference.index].path.parent.find(before.value), place.find(after.value)
+    if not isinstance(sent, list) or not isinstance(present, list):
+        return None
+    rank = {_words(block): position for position, block in enumerate(sent)}
+    return after.replaced({place: sorted(present, key=lambda block: rank.get(_words(block), len(sent)))})
 
 
 def _newest_turn(prompt: Prompt, messages: Sequence[Any]) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from prefold.prompts.breakpoints.markers import entries_asked
+from prefold.prompts.breakpoints.positions import positions_of
 from prefold.prompts.causes import NONE
 from prefold.prompts.divergence.differences import Difference
 from prefold.prompts.prompt import Dialect, Prompt, Section, Segment
@@ -174,8 +175,9 @@ def _marked(
     written = [index for index in lifetimes if old.until[index + 1] >= rules.minimum_tokens]
     matching = [index for index in written if index < common]
     asked = [index for index, _ in _markers(after, rules)]
+    positions = positions_of(after.segments, rules)
     if not is_intact:
-        hits = [index for index in matching if _is_found(index, asked, rules)]
+        hits = [index for index in matching if _is_found(index, asked, positions, rules)]
         whole = old.until[max(written) + 1] if written else old.total
         return Reuse(new.until[max(hits) + 1] if hits else 0, min(whole, new.total))
 
@@ -186,7 +188,7 @@ def _marked(
         return Reuse(0, shared, "no_breakpoint", needed_at=common)
     possible = old.until[max(matching) + 1]
     alive = [index for index in matching if gap_seconds <= lifetimes[index]]
-    hits = [index for index in alive if _is_found(index, asked, rules)]
+    hits = [index for index in alive if _is_found(index, asked, positions, rules)]
     tokens = new.until[max(hits) + 1] if hits else 0
     if tokens == possible:
         return Reuse(tokens, possible)
@@ -195,16 +197,14 @@ def _marked(
     return Reuse(tokens, possible, "lookback" if asked else "no_breakpoint", needed_at=max(alive) + 1)
 
 
-def _is_found(entry: int, asked: Sequence[int], rules: CacheRules) -> bool:
-    """Whether a read finds an entry that ends with a segment.
-
-    Every segment counts as one position. That a run of tool calls counts as one is reported by third parties only; not
-    to rely on it is the safe reading.
-    """
+def _is_found(entry: int, asked: Sequence[int], positions: Sequence[int], rules: CacheRules) -> bool:
+    """Whether a read finds an entry that ends with a segment."""
     if rules.control is Control.BREAKPOINT:
         return True  # earlier breakpoints of a conversation are searched, however far back
     place = bisect_left(asked, entry)
-    return place < len(asked) and (rules.lookback is None or asked[place] - entry <= rules.lookback)
+    if place == len(asked):
+        return False
+    return rules.lookback is None or positions[asked[place]] - positions[entry] < rules.lookback
 
 
 def _markers(prompt: Prompt, rules: CacheRules) -> Iterator[tuple[int, float]]:

@@ -89,7 +89,7 @@ def _change(name: str, before: Prompt, after: Prompt, rules: CacheRules | None) 
     path = Path(tuple(name.split(".")))
     first, second = path.find(before.value), path.find(after.value)
     cause = _CAUSES.get(name, "parameter")
-    if _meaning(name, first) == _meaning(name, second):
+    if meaning(name, first) == meaning(name, second):
         return None
     if cause != "parameter" and (first is None or second is None) and name != "cache_salt":
         return None  # a request without its model is an excerpt
@@ -98,14 +98,20 @@ def _change(name: str, before: Prompt, after: Prompt, rules: CacheRules | None) 
     return SettingChange(cause, path, _section(name, rules), first, second)
 
 
-def _meaning(name: str, value: Any) -> str:
+def meaning(name: str, value: Any) -> str:
+    """What a value of a setting says, as text; empty where that is what leaving it out says.
+
+    Args:
+        name: the setting's, dotted.
+        value: its value; None where it is absent.
+    """
     if value in (None, *_DEFAULTS.get(name, ())):
         return ""
     return json.dumps(value, sort_keys=True)
 
 
 def _is_allow_list(choice: Any) -> bool:
-    return _meaning("tool_choice", choice) == "" or (isinstance(choice, dict) and choice.get("type") == "allowed_tools")
+    return meaning("tool_choice", choice) == "" or (isinstance(choice, dict) and choice.get("type") == "allowed_tools")
 
 
 def _section(name: str, rules: CacheRules | None) -> Section:

@@ -29,6 +29,7 @@ export function lineChart(chart) {
       frame.replaceChildren(plot(chart, width));
     }
   };
+  frame.addEventListener("fit", draw);
   new ResizeObserver(draw).observe(frame);
   return holder;
 }

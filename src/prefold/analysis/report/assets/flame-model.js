@@ -9,6 +9,9 @@
  * @typedef {{text: string, frames: number, tokens: number}} Found
  */
 
+/** What a frame of a trace of blocks is called. */
+const BLOCKS = /^block(s?) ([\d, …]+)$/u;
+
 /** @param {Float64Array} sorted @param {number} value @param {number} from @returns {number} the first index above */
 export function upperBound(sorted, value, from = 0) {
   let low = from;
@@ -22,7 +25,11 @@ export function upperBound(sorted, value, from = 0) {
 }
 
 export class FlameModel {
-  /** @param {Flame} flame @param {{root: string, merged: string, unnamed: string}} names of frames without a text */
+  /**
+   * @param {Flame} flame
+   * @param {{root: string, merged: string, unnamed: string, block: string, blocks: string}} names of frames without a
+   *   text, and of blocks with `{ids}`
+   */
   constructor(flame, names) {
     const { depth, tokens, hit, label, path } = flame.nodes;
     const count = depth.length;
@@ -91,7 +98,10 @@ export class FlameModel {
   /** @param {number} node */
   nameOf(node) {
     if (this.label[node] < 0) return this.names.merged;
-    return this.labels[this.label[node]] || (node ? this.names.unnamed : this.names.root);
+    const label = this.labels[this.label[node]];
+    if (!label) return node ? this.names.unnamed : this.names.root;
+    const blocks = this.path[node] < 0 && BLOCKS.exec(label);
+    return blocks ? this.names[blocks[1] ? "blocks" : "block"].replace("{ids}", blocks[2]) : label;
   }
 
   /** @param {number} node @returns {string} the path of its text in the request, empty where there is none */

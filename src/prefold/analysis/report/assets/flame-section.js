@@ -25,6 +25,8 @@ export function flameSection(flame, language, title, address, copy) {
     root: text("flame.root"),
     merged: text("flame.merged"),
     unnamed: text("flame.unnamed"),
+    block: text("flame.block", { ids: "{ids}" }),
+    blocks: text("flame.blocks", { ids: "{ids}" }),
   });
   const all = model.tokens[0] || 1;
 
@@ -67,7 +69,7 @@ export function flameSection(flame, language, title, address, copy) {
         "div",
         { class: "wide" },
         element("dt", {}, text("flame.name")),
-        element("dd", { class: "frame-text" }, model.nameOf(node)),
+        element("dd", { class: "frame-text", translate: "no" }, model.nameOf(node)),
       ),
       ...describe(node).map(([name, value]) =>
         element(
@@ -76,7 +78,7 @@ export function flameSection(flame, language, title, address, copy) {
           element("dt", {}, name),
           element(
             "dd",
-            {},
+            { translate: path && value === path ? "no" : null },
             value,
             path &&
               value === path &&
@@ -135,6 +137,7 @@ export function flameSection(flame, language, title, address, copy) {
             {
               type: "button",
               class: "crumb",
+              translate: "no",
               "aria-current": at === node ? "true" : null,
               onclick: () => canvas.zoom(at),
             },
@@ -188,7 +191,7 @@ export function flameSection(flame, language, title, address, copy) {
     element("div", { class: "flame-bar" }, field, found, legend),
     crumbs,
     canvas.element,
-    element("p", { class: "hint", id: "flame-keys" }, text("flame.keys")),
+    element("p", { class: "hint keys", id: "flame-keys" }, text("flame.keys")),
     model.maxDepth >= canvas.rows &&
       element(
         "p",

@@ -127,7 +127,7 @@ export class FlameTable {
       "span",
       { role: "gridcell", class: "tree-name" },
       toggle,
-      element("span", {}, model.nameOf(node)),
+      element("span", { translate: "no" }, model.nameOf(node)),
     );
     name.style.paddingInlineStart = `${Math.min(model.depth[node], 12) * 14}px`;
     const row = element(

@@ -45,6 +45,7 @@ export class FlameCanvas {
     this.element = element("div", { class: "flame" }, this.canvas, this.tip);
     this.#listen();
     this.colors = this.#readColors();
+    this.element.addEventListener("fit", () => this.draw());
     new ResizeObserver(() => this.draw()).observe(this.canvas);
   }
 
@@ -72,6 +73,7 @@ export class FlameCanvas {
   /** @param {boolean} searching whether frames that the model has not marked are pale */
   highlight(searching) {
     this.searching = searching;
+    this.tip.hidden = true;
     this.draw();
   }
 
@@ -85,6 +87,7 @@ export class FlameCanvas {
   #show(view, wasClick = false) {
     const from = this.drawn;
     this.view = view;
+    this.tip.hidden = true; // it speaks of what was there
     this.options.onView(view, wasClick);
     cancelAnimationFrame(this.frame);
     if (matchMedia("(prefers-reduced-motion: reduce)").matches || from.node !== view.node) {
@@ -239,7 +242,7 @@ export class FlameCanvas {
     this.tip.hidden = node < 0;
     if (node < 0) return;
     this.tip.replaceChildren(
-      element("strong", {}, this.model.nameOf(node)),
+      element("strong", { translate: "no" }, this.model.nameOf(node)),
       element(
         "dl",
         {},
@@ -275,7 +278,8 @@ export class FlameCanvas {
 
   draw() {
     const { canvas, model, drawn: view, colors } = this;
-    const ratio = window.devicePixelRatio || 1;
+    // Paper has more dots than a screen says.
+    const ratio = Math.max(window.devicePixelRatio || 1, "paper" in document.documentElement.dataset ? 3 : 1);
     const width = canvas.clientWidth;
     const height = this.rows * ROW;
     if (!width) return;

@@ -5,11 +5,25 @@ import { TEXTS } from "./texts.js";
 
 const NOTHING = "–";
 
+/** What stands for a name in braces; other names stand for any text. @type {Record<string, string>} */
+const VALUES = { count: "[\\d,]+", share: "[\\d.,]+ ?%", cause: "[a-z ]+" };
+
+/** @param {Record<string, string>} sentences English ones and what they are in another language */
+function patternsOf(sentences) {
+  return Object.entries(sentences).map(([english, own]) => {
+    const source = english
+      .replace(/[.*+?^$()[\]|\\]/gu, "\\$&")
+      .replace(/\{(\w+)\}/gu, (_, name) => `(?<${name}>${VALUES[name.replace(/_.*$/u, "")] ?? ".*?"})`);
+    return { pattern: new RegExp(`^${source}$`, "su"), own };
+  });
+}
+
 export class Language {
   /** @param {string} code */
   constructor(code) {
     this.code = code in TEXTS ? code : "en";
     this.texts = TEXTS[this.code];
+    this.patterns = patternsOf(SENTENCES[this.code] ?? {});
     this.whole = new Intl.NumberFormat(this.code, { maximumFractionDigits: 0 });
     this.short = new Intl.NumberFormat(this.code, {
       notation: "compact",
@@ -25,15 +39,28 @@ export class Language {
     });
   }
 
-  /** @param {string} key @param {Record<string, string>} values for the names in braces */
+  /**
+   * @param {string} key
+   * @param {Record<string, string>} values for the names in braces; behind a colon stands what is counted, in the singular
+   */
   text(key, values = {}) {
-    return this.texts[key].replace(/\{(\w+)\}/gu, (_, name) => values[name] ?? "");
+    return this.texts[key].replace(/\{(\w+)(?::(\w+))?\}/gu, (_, name, counted) => {
+      const value = values[name] ?? "";
+      return counted ? `${value} ${counted}${value === "1" ? "" : "s"}` : value;
+    });
   }
 
-  /** A sentence of prefold's analysis, where it is one that is always the same. @param {string} english */
+  /** A sentence of prefold's analysis; what it names or counts is taken over. @param {string} english @returns {string} */
   sentence(english) {
-    const known = SENTENCES[this.code];
-    return known && Object.hasOwn(known, english) ? known[english] : english;
+    for (const { pattern, own } of this.patterns) {
+      const found = pattern.exec(english);
+      if (!found) continue;
+      const values = found.groups ?? {};
+      return own.replace(/\{(\w+)\}/gu, (_, name) =>
+        name === "cause" ? this.named("cause", values.cause.replaceAll(" ", "_")) : this.sentence(values[name]),
+      );
+    }
+    return english;
   }
 
   /** The text of a name that a newer analysis may have brought. @param {string} group @param {string} name */
@@ -45,6 +72,11 @@ export class Language {
   /** @param {number | null | undefined} value */
   count(value) {
     return value === null || value === undefined ? NOTHING : this.whole.format(value);
+  }
+
+  /** @param {number} value */
+  difference(value) {
+    return new Intl.NumberFormat(this.code, { signDisplay: "exceptZero" }).format(value);
   }
 
   /** @param {number | null | undefined} value */

@@ -30,18 +30,31 @@ const memory = {
   },
 };
 
+const PATIENCE = 1000; // milliseconds until a browser that refused a new address is asked again
+
 /** Zoom and search, in the fragment of the address. */
 const address = {
-  get: () => new URLSearchParams(location.hash.slice(1)),
+  kept: new URLSearchParams(location.hash.slice(1)),
+  waiting: 0,
+  get: () => address.kept,
   /** @param {Record<string, string>} values empty ones are taken out */
   set(values) {
-    const kept = address.get();
     for (const [name, value] of Object.entries(values)) {
-      if (value) kept.set(name, value);
-      else kept.delete(name);
+      if (value) address.kept.set(name, value);
+      else address.kept.delete(name);
     }
-    const fragment = kept.toString();
-    if (fragment !== location.hash.slice(1)) history.replaceState(null, "", fragment ? `#${fragment}` : "#");
+    address.write();
+  },
+  write() {
+    clearTimeout(address.waiting);
+    const fragment = address.kept.toString();
+    if (fragment === location.hash.slice(1)) return;
+    try {
+      history.replaceState(null, "", fragment ? `#${fragment}` : "#");
+    } catch {
+      // Some browsers allow a hundred of these in half a minute.
+      address.waiting = setTimeout(address.write, PATIENCE);
+    }
   },
 };
 
@@ -52,6 +65,7 @@ const page = /** @type {HTMLElement} */ (document.getElementById("page"));
 const said = element("div", { class: "toast", role: "status", "aria-live": "polite" });
 let language = new Language(memory.get("language") ?? (navigator.language.startsWith("zh") ? "zh" : "en"));
 let theme = memory.get("theme") ?? "auto";
+let isOnPaper = matchMedia("print").matches;
 /** @type {FlameSection | null} */
 let flame = null;
 let quiet = 0;
@@ -75,8 +89,17 @@ async function copy(value) {
 
 function applyTheme() {
   const isDark = theme === "dark" || (theme === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
-  document.documentElement.dataset.theme = isDark && !matchMedia("print").matches ? "dark" : "light";
+  document.documentElement.dataset.theme = isDark && !isOnPaper ? "dark" : "light";
   flame?.recolor();
+}
+
+/** Lays the page out for paper or for the screen; what is drawn is as wide as its place. @param {boolean} onPaper */
+function layOut(onPaper) {
+  isOnPaper = onPaper;
+  if (onPaper) document.documentElement.dataset.paper = "";
+  else delete document.documentElement.dataset.paper;
+  applyTheme();
+  for (const drawn of document.querySelectorAll(".chart, .flame")) drawn.dispatchEvent(new Event("fit"));
 }
 
 function show() {
@@ -87,6 +110,7 @@ function show() {
   /** @type {[string, any][]} */
   const contents = [
     ["overview", overview(data, language)],
+    ["advice", advice(data, language, copy)],
     ["attribution", attribution(data, language)],
     ["flame", flame && [flame.element]],
     ["breaks", breaks(data, language)],
@@ -94,7 +118,6 @@ function show() {
     ["capacity", capacity(data, language)],
     ["over_time", overTime(data, language)],
     ["caches", caches(data, language)],
-    ["advice", advice(data, language, copy)],
     ["routes", routes(data, language)],
   ];
   const sections = contents.map(([name, content]) =>
@@ -133,7 +156,7 @@ function show() {
     ),
     said,
   );
-  applyTheme();
+  layOut(isOnPaper);
 }
 
 function heading() {
@@ -151,7 +174,7 @@ function heading() {
     "div",
     {},
     element("p", { class: "kicker" }, "prefold · ", text("page.title")),
-    element("h1", {}, data.title),
+    element("h1", { translate: "no" }, language.sentence(data.title)),
     element("p", { class: "facts" }, facts.filter(Boolean).join(" · ")),
     data.complete === false && element("p", { class: "redacted" }, text("page.incomplete")),
     data.redacted && element("p", { class: "redacted" }, text("page.redacted")),
@@ -194,7 +217,12 @@ function switchTheme() {
 }
 
 if (!THEMES.includes(theme)) theme = "auto";
-applyTheme();
 show();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", applyTheme);
-matchMedia("print").addEventListener("change", applyTheme);
+matchMedia("print").addEventListener("change", (event) => layOut(event.matches));
+addEventListener("beforeprint", () => layOut(true));
+addEventListener("afterprint", () => layOut(false));
+addEventListener("hashchange", () => {
+  address.kept = new URLSearchParams(location.hash.slice(1));
+  show();
+});

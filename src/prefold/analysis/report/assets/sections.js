@@ -18,6 +18,7 @@ const REASONS = [
   "below_minimum",
   "changed_prefix",
   "breakpoint",
+  "lookback",
   "expired",
   "evicted",
   "not_kept",
@@ -33,7 +34,7 @@ const kindOf = (reason) => `reason-${REASONS.includes(reason) ? reason : "unexpl
 /** @param {Analysis} data @param {Language} language */
 export function overview(data, language) {
   const text = language.text.bind(language);
-  const { cost, reported } = data;
+  const { cost, reported, log } = data;
   /** @param {string} key @param {number | null} rate */
   const ofInput = (key, rate) => (typeof rate === "number" ? text(key, { rate: language.rate(rate) }) : "");
   /** @param {string} name @param {string} value @param {string} exact @param {string} note @param {string} kind */
@@ -82,7 +83,14 @@ export function overview(data, language) {
         text("overview.cost"),
         language.money(cost.now, cost.currency),
         String(cost.now),
-        text("overview.cost.note", { cost: language.money(cost.without_cache, cost.currency) }),
+        [
+          reported
+            ? text(reported.requests < log.requests ? "overview.cost.mixed" : "overview.cost.reported", {
+                requests: language.count(reported.requests),
+              })
+            : text("overview.cost.simulated"),
+          text("overview.cost.note", { cost: language.money(cost.without_cache, cost.currency) }),
+        ].join(language.code === "zh" ? "；" : "; "),
       ),
       figure(
         text("overview.possible"),
@@ -110,7 +118,7 @@ export function overview(data, language) {
           reported: language.count(reported.hit_tokens),
           rate: language.rate(reported.hit_rate),
           simulated: language.count(reported.simulated_hit_tokens),
-          difference: language.count(reported.difference_tokens),
+          difference: language.difference(reported.difference_tokens),
         }),
       ),
   ];
@@ -178,7 +186,7 @@ export function attribution(data, language) {
         {},
         entry.cause && language.named("cause", entry.cause),
         entry.cause && entry.path && " · ",
-        entry.path && element("code", {}, entry.path),
+        entry.path && element("code", { translate: "no" }, entry.path),
       ),
       number(language.count(entry.tokens)),
       number(language.rate(entry.tokens / all)),
@@ -194,7 +202,13 @@ export function attribution(data, language) {
     `${text("attribution.requests")}#`,
   ];
   if (hasCost) headings.push(`${text("attribution.cost")}#`);
-  return [stack, legend, tableOf(headings, lines, text("attribution")), shortened(language, lines, MOST_ROWS)];
+  return [
+    stack,
+    legend,
+    tableOf(headings, lines, text("attribution")),
+    shortened(language, lines, MOST_ROWS),
+    hasCost && element("p", { class: "hint" }, text("attribution.cost.note")),
+  ];
 }
 
 /** @param {Analysis} data @param {Language} language */
@@ -211,7 +225,7 @@ export function breaks(data, language) {
         "figure",
         { class: "side" },
         element("figcaption", {}, name),
-        element("pre", {}, readable(parts.start), changed && element(tag, {}, visible(changed)), readable(parts.end)),
+        element("pre", { translate: "no" }, readable(parts.start), changed && element(tag, {}, visible(changed)), readable(parts.end)),
       );
     const reasons = counted(language, entry.miss_reasons);
     return element(
@@ -220,8 +234,8 @@ export function breaks(data, language) {
       element(
         "h3",
         {},
-        entry.cause ? language.named("cause", entry.cause) : text("breaks.unknown"),
-        entry.path && element("code", {}, entry.path),
+        language.named("cause", entry.cause ?? "another_history"),
+        entry.path && element("code", { translate: "no" }, entry.path),
       ),
       bar(entry.tokens / most, "warm"),
       element(
@@ -251,13 +265,20 @@ export function breaks(data, language) {
         ),
       reasons && element("p", { class: "hint" }, text("breaks.provider", { reasons })),
       entry.example?.length > 0 &&
-        element("p", { class: "hint" }, text("breaks.example", { places: entry.example.join(", ") })),
+        element(
+          "p",
+          { class: "hint" },
+          text("breaks.example"),
+          " ",
+          element("span", { translate: "no" }, entry.example.join(", ")),
+        ),
     );
   });
   const reasons = counted(language, data.reported?.miss_reasons);
   return [
     element("ol", { class: "breaks" }, ...items),
     shortened(language, items, MOST_BREAKS),
+    data.cost && element("p", { class: "hint" }, text("breaks.cost.note")),
     reasons && element("p", { class: "hint" }, text("breaks.provider.all", { reasons })),
   ];
 }
@@ -286,16 +307,21 @@ export function about(data, language, version) {
         ? text("about.skipped.places", { count: skipped, places: log.skipped_lines.slice(0, 20).join(", ") })
         : skipped,
     ],
-    ["about.problems", listed(log.problems)],
+    ["about.problems", counted(language, log.problems, (name) => language.named("problem", name))],
     ["about.prices", prices],
     [
       "about.tokens",
       text(log.tokens?.exact ? "about.tokens.exact" : "about.tokens.estimated", {
-        counters: listed(log.tokens?.counters) || "–",
+        counters: counted(language, log.tokens?.counters, (name) => language.sentence(name)) || "–",
       }),
     ],
     ["about.models", listed(log.models)],
-    ["about.sources", [...(log.sources ?? []), listed(log.formats)].filter(Boolean).join(", ")],
+    [
+      "about.sources",
+      [...(log.sources ?? []).map((/** @type {string} */ source) => language.sentence(source)), listed(log.formats)]
+        .filter(Boolean)
+        .join(", "),
+    ],
     ["about.forgotten", log.history_was_forgotten ? text("about.forgotten.value") : ""],
     ["about.version", `prefold ${version}`],
   ];

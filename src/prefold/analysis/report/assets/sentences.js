@@ -1,5 +1,5 @@
-// Sentences of prefold's analysis that are always the same, in other languages: causes and fixes,
-// routes, and titles of advice. Those that hold figures are shown as they are.
+// Sentences of prefold's analysis in other languages: causes and fixes, advice, routes, and places in an order.
+// What stands in braces is taken over: a count, a share, a cause or any text, by the name before its underscore.
 
 /** @type {Record<string, Record<string, string>>} */
 export const SENTENCES = {
@@ -85,9 +85,43 @@ export const SENTENCES = {
       "会话最后 20 个块之前的历史。每次摘要后，其后的内容要再计算一次，并且会遗忘一些内容。",
     "Requests with answers of 64 tokens at most, which a smaller model may do as well; what it would cost depends on that model.":
       "答案不超过 64 个 token 的请求，更小的模型也许同样能完成；费用取决于该模型。",
+    "{count} requests. {text}": "{count} 个请求。{text}",
+    "Blocks that were sent before come behind other ones; the trace does not say why.":
+      "曾发送过的块出现在其他块之后；该记录未说明原因。",
+    "to its place by name": "到按名称排序的位置",
+    "behind the other tools": "到其他工具之后",
+    "behind the newest user message": "到最新的用户消息之后",
+    "to the end of the system text": "到系统文本的末尾",
+    "before the last paragraph": "到最后一段之前",
+    "ids of the log": "日志中的编号",
+    estimate: "估算",
+    "estimate ({text})": "估算（{text}）",
+    "Standard input": "标准输入",
+    "Mend the prefix: {cause} at {text}": "修复前缀：{text} 处的{cause}",
+    "Mend the prefix: {cause}": "修复前缀：{cause}",
+    "{share_lost} of input is read again for it, in {count} requests; replayed with the fix, {share_gained} more is read from the cache. {text}":
+      "因此有 {share_lost} 的输入在 {count} 个请求中重新读取；按修复后的内容重放，可多从缓存读取 {share_gained}。{text}",
+    "{share} of input repeats, but no marker ends there.": "{share} 的输入是重复的，但没有标记在那里结束。",
+  "{share} of input is cached, but ends further back than is looked.": "{share} 的输入在缓存里，但结束的位置超出了回看范围。",
+    "{share} of input repeats in prefixes that are too short to be cached: put rules, tools and examples into one prefix, or ask a model with a lower minimum.":
+      "{share} 的输入在过短而不能缓存的前缀中重复：请把规则、工具和示例放入同一前缀，或改用最小长度更低的模型。",
+    "The cacheable share rises from {share_before} to {share_after}.":
+      "可缓存的比例从 {share_before} 升至 {share_after}。",
+    "{share} of input had been cached and was gone when it was asked for again: ask for the longer lifetime, or keep the prefix warm.":
+      "{share} 的输入曾在缓存中，再次请求时已不在：请要求更长的寿命，或保持前缀常热。",
+    "{share} of input had been evicted when it was asked for again.": "{share} 的输入在再次请求时已被淘汰。",
+    "At {count} tokens least recently used reads {share_used} from the cache, and no policy could read more than {share_most}: see how far prefold's own gets.":
+      "容量为 {count} 个 token 时，最近最少使用策略从缓存读取 {share_used}，任何策略都不可能超过 {share_most}：看看 prefold 自己的策略能达到多少。",
+    "{share} of input was cached on another replica than the one that was asked.":
+      "{share} 的输入缓存在另一个副本上，而不在被请求的副本上。",
+    "{share} of input was cached under another tenant's salt: let the salt begin behind the common part.":
+      "{share} 的输入缓存在另一租户的盐之下：让盐从共同部分之后开始。",
+    "One tree for all requests reads {share} more of the input from the cache than separate slots.":
+      "所有请求共用一棵树，比各自独立的槽位多从缓存读取 {share} 的输入。",
     "Leave it as it is": "保持现状",
     "No step would bring one input token in a hundred.": "没有一步能带来百分之一的输入 token。",
     "Set cache markers where prefixes end": "在前缀末尾设置缓存标记",
+  "Set a further cache marker in long turns": "在较长的轮次里再设一个缓存标记",
     "Bring what repeats above the minimum": "让重复部分超过最小长度",
     "Put what never changes first": "把不变的内容放在最前",
     "Keep entries longer": "延长缓存项的寿命",

@@ -52,9 +52,12 @@ export function shortened(language, items, most) {
   return button;
 }
 
-/** Names and how often each was met. @param {Language} language @param {Record<string, number> | undefined} counts */
-export function counted(language, counts) {
+/**
+ * Names and how often each was met.
+ * @param {Language} language @param {Record<string, number> | undefined} counts @param {(name: string) => string} nameOf
+ */
+export function counted(language, counts, nameOf = (name) => name) {
   return Object.entries(counts ?? {})
-    .map(([name, count]) => `${name || language.text("over_time.unnamed")} ${language.count(count)}`)
+    .map(([name, count]) => `${nameOf(name) || language.text("over_time.unnamed")} ${language.count(count)}`)
     .join(", ");
 }

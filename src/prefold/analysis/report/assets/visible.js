@@ -3,15 +3,17 @@
 /** @type {Record<string, string>} */
 const SIGNS = { "\n": "⏎", "\t": "⇥", "\u00a0": "⍽" };
 
-// As in `prefold.prompts.invisible`.
-const SPACES_THAT_MATTER = /^ +| +$| {2,}| +(?=[\n\r\t])|(?<=[\n\r\t]) +/gu;
+// As in `prefold.prompts.invisible`, but without a look behind, which older browsers do not know.
+const SPACES_THAT_MATTER = /^ +| +$| {2,}| +(?=[\n\r\t])|([\n\r\t]) +/gu;
 
 /**
  * Signs for white space that matters, and code points for characters without a glyph.
  * @param {string} text @returns {string}
  */
 export function visible(text) {
-  return readable(text.replace(SPACES_THAT_MATTER, (spaces) => "·".repeat(spaces.length)));
+  return readable(
+    text.replace(SPACES_THAT_MATTER, (found, before = "") => before + "·".repeat(found.length - before.length)),
+  );
 }
 
 /** The same, but spaces stay: for text around a difference. @param {string} text */

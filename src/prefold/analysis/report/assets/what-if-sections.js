@@ -9,6 +9,8 @@ import { readable } from "./visible.js";
 /** @typedef {import("./tables.js").Analysis} Analysis */
 
 const MOST_LINES = 5;
+/** As in `prefold.analysis.timeline`. */
+const OTHERS = "(others)";
 
 /** @param {Analysis} data @param {Language} language */
 export function order(data, language) {
@@ -35,21 +37,34 @@ export function order(data, language) {
             "li",
             {},
             `${text("order.move")} `,
-            element("code", {}, move.path),
-            ` ${text("order.to")} `,
-            element("b", {}, move.to),
-            move.text && element("q", { class: "excerpt" }, readable(move.text)),
+            element("code", { translate: "no" }, move.path),
+            " ",
+            element("b", {}, language.sentence(move.to)),
+            move.text && element("q", { class: "excerpt", translate: "no" }, readable(move.text)),
           ),
         ),
       ),
+    typeof data.order.requests === "number" &&
+      element("p", { class: "hint" }, text("order.requests", { requests: language.count(data.order.requests) })),
   ];
 }
 
 /** @param {Analysis} data @param {Language} language */
 export function capacity(data, language) {
   const text = language.text.bind(language);
-  if (!data.capacity?.points.length) return null;
-  const { points, infinite, unit_bytes: unitBytes } = data.capacity;
+  if (!data.capacity) return null;
+  const { points, infinite, unit_bytes: unitBytes, block_tokens: block, exact } = data.capacity;
+  const basis =
+    typeof block === "number" &&
+    element(
+      "p",
+      { class: "hint" },
+      text(exact === false ? "capacity.basis.sampled" : "capacity.basis", { block: language.count(block) }),
+    );
+  if (points.length < 2) {
+    const key = infinite > 0 ? "capacity.fits" : "capacity.nothing";
+    return [element("p", {}, text(key, { rate: language.rate(infinite) })), basis];
+  }
   const names = ["optimum", "default", "lru"].filter((name) =>
     points.some((/** @type {any} */ point) => point[name] !== null && point[name] !== undefined),
   );
@@ -93,6 +108,7 @@ export function capacity(data, language) {
       formatTick: (y) => language.tick.format(y),
       axis: text("capacity.axis"),
     }),
+    basis,
     element("details", {}, element("summary", {}, text("page.table")), tableOf(headings, rows, text("capacity"))),
   ];
 }
@@ -159,14 +175,15 @@ export function overTime(data, language) {
  */
 function linesOverTime(entries, field, others, overall, unnamed) {
   /** @param {any} entry @returns {string} */
-  const nameOf = (entry) => (field === "overall" ? overall : entry[field] || unnamed);
+  const nameOf = (entry) =>
+    field === "overall" ? overall : entry[field] === OTHERS ? others : entry[field] || unnamed;
   /** @type {Map<string, number>} */
   const weights = new Map();
   for (const entry of entries) weights.set(nameOf(entry), (weights.get(nameOf(entry)) ?? 0) + entry.input_tokens);
   const ranked = [...weights.keys()].sort(
     (one, other) => /** @type {number} */ (weights.get(other)) - /** @type {number} */ (weights.get(one)),
   );
-  const own = new Set(ranked.slice(0, MOST_LINES));
+  const own = new Set(ranked.filter((name) => name !== others).slice(0, MOST_LINES));
   /** @type {Map<string, Map<number, {input: number, hit: number}>>} */
   const series = new Map();
   for (const entry of entries) {
@@ -176,7 +193,7 @@ function linesOverTime(entries, field, others, overall, unnamed) {
     const sum = times.get(entry.time) ?? { input: 0, hit: 0 };
     times.set(entry.time, { input: sum.input + entry.input_tokens, hit: sum.hit + entry.hit_tokens });
   }
-  const names = [...ranked.slice(0, MOST_LINES), ...(ranked.length > MOST_LINES ? [others] : [])];
+  const names = [...own, ...(ranked.length > own.size ? [others] : [])];
   return names.map((name, index) => ({
     name,
     kind: `series-${index}`,
@@ -198,8 +215,8 @@ export function caches(data, language) {
   const lines = rows.map((entry) => {
     const most = dearest.get(entry.currency) || 1;
     return row(
-      element("th", { scope: "row" }, entry.cache),
-      element("td", {}, entry.policy),
+      element("th", { scope: "row", translate: "no" }, entry.cache),
+      element("td", { translate: "no" }, entry.policy),
       number(
         entry.capacity_tokens === null || entry.capacity_tokens === undefined
           ? text("caches.capacity.none")
@@ -240,7 +257,7 @@ export function advice(data, language, copy) {
             element(
               "div",
               { class: "command" },
-              element("pre", {}, item.command),
+              element("pre", { translate: "no" }, item.command),
               element(
                 "button",
                 {
@@ -287,6 +304,7 @@ export function routes(data, language) {
         ),
       ),
     ),
+    data.cost && element("p", { class: "hint" }, text("routes.cost.note")),
   ];
 }
 
