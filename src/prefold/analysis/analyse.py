@@ -115,12 +115,13 @@ class Analysis:
             first = self._times[0] if self._times else record.time
             self._times = first, request.time
 
-    def as_json(self, sources: Sequence[str], notes: Notes) -> dict[str, Any]:
+    def as_json(self, sources: Sequence[str], notes: Notes, reading: Sequence[str] = ()) -> dict[str, Any]:
         """What the report shows.
 
         Args:
             sources: names of the files.
             notes: what was found while they were read.
+            reading: options that commands need to read the log as it was read.
         """
         rows = self._attribution.rows()
         total = self._attribution.input_tokens
@@ -163,7 +164,7 @@ class Analysis:
             "flame": self._flame.as_json(),
             "redacted": False,
         }
-        analysis["advice"] = advise(self._situation(), analysis)
+        analysis["advice"] = advise(self._situation(), analysis, reading)
         return analysis
 
     def _log(self, sources: Sequence[str], notes: Notes) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
     from prefold.analysis.analyse import Analysis
-    from prefold.analysis.logs.checks import Notes
     from prefold.analysis.request import Request
 
 _COMPARED = (
@@ -91,6 +90,7 @@ def report(
     from prefold.analysis.comparison import ComparisonAside
     from prefold.analysis.encode import Encoder, encoded
     from prefold.analysis.situation import Situation
+    from prefold.cli.inputs import shown
     from prefold.cli.log_progress import reading, tell_notes
     from prefold.cli.pricing import bytes_per_token, load_prices
 
@@ -124,7 +124,7 @@ def report(
         if not is_complete:
             talk.print("Stopped: these will be the figures of the log so far.")
         try:
-            result = _result(analysis, sources, log.notes, given)
+            result = analysis.as_json([shown(source) for source in sources], log.notes, given)
         except KeyboardInterrupt:
             talk.print("Stopped while the figures were made: the log was read, but there is nothing to show yet.")
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
@@ -158,17 +158,6 @@ def _check_outputs(output: str | None, json_file: str | None, sources: Sequence[
 def _given(*options: tuple[str, str | bool | None]) -> list[str]:
     """Options that were given, as they are written."""
     return [part for name, value in options if value for part in ((name,) if value is True else (name, str(value)))]
-
-
-def _result(analysis: Analysis, sources: Sequence[str], notes: Notes, given: Sequence[str]) -> dict[str, Any]:
-    """The figures, with commands that read the log with the options given."""
-    from prefold.analysis.advice import advise
-    from prefold.analysis.situation import Situation
-    from prefold.cli.inputs import shown
-
-    result = analysis.as_json([shown(source) for source in sources], notes)
-    result["advice"] = advise(Situation(result["situation"]), result, given)
-    return result
 
 
 def _show(result: Mapping[str, Any], output: str | None, json_file: str | None) -> None:

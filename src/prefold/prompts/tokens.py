@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import json
 import re
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -123,7 +124,7 @@ class Estimate:
         piece, which takes what weighs less than half a token behind it.
         """
         written = text.encode(errors="replace")
-        sums = list(accumulate(map(_weights_by_byte(self.weights).__getitem__, written)))
+        sums = array("Q", accumulate(map(_weights_by_byte(self.weights).__getitem__, written)))
         pieces = (sums[-1] + _PRECISION // 2) // _PRECISION if sums else 0
         cuts = [bisect_left(sums, piece * _PRECISION + _PRECISION // 2) + 1 for piece in range(pieces)]
         cuts[-1:] = [len(written)] if cuts else []

@@ -220,7 +220,7 @@ def test_reading_shows_no_bar_where_there_is_no_terminal(opened, tmp_path, monke
     tell_notes(log.notes)
     out, err = capsys.readouterr()
     assert "" == out
-    assert f"1 line was left out: {tmp_path / 'log.jsonl'}:3.\n1 records are earlier" in err
+    assert f"1 line was left out: {tmp_path / 'log.jsonl'}:3.\nRecords earlier than the one before them: 1." in err
 
 
 def test_reading_shows_a_bar_on_a_terminal(opened, tmp_path):
