@@ -157,8 +157,40 @@ def test_commands_for_a_log_of_requests():
         "prefold simulate requests.jsonl --curve",
         "prefold simulate requests.jsonl --policy lru,default --capacity 10tokens",
         "prefold simulate requests.jsonl --replicas 4 --routing exact",
-        "prefold simulate requests.jsonl --what-if markers_1h",
     ] == commands(LOG)
+
+
+@pytest.mark.parametrize(
+    ("model", "cache", "is_longer", "command"),
+    [
+        ("gpt-4o", "own", False, None),
+        ("some-model", "own", False, None),
+        ("gpt-5.1", "own", True, None),  # which no marker asks for
+        ("claude-sonnet-4-5", "own", True, "prefold simulate requests.jsonl --what-if markers_1h"),
+        ("gpt-4o", "anthropic", True, "prefold simulate requests.jsonl --cache anthropic --what-if markers_1h"),
+        ("claude-sonnet-4-5", "deepseek", False, None),
+    ],
+)
+def test_a_longer_lifetime_only_where_there_is_one(model, cache, is_longer, command):
+    log = {**LOG, "models": {"gpt-4o-mini": 1, model: 8}}
+    (step,) = advise(Situation.HOSTED_API, analysis(log, cache=cache, attribution=[lost("expired")]))
+    assert ("Keep entries longer", command) == (step["title"], step["command"])
+    assert is_longer == ("ask for the longer lifetime" in step["text"])
+    assert "send a small request in between" in step["text"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason", "title"),
+    [
+        ("expired", "expired", "Keep entries longer"),
+        ("no_breakpoint", "breakpoint", "Set cache markers where prefixes end"),
+        ("lookback", "lookback", "Set a further cache marker in long turns"),
+        ("too_short", "below_minimum", "Bring what repeats above the minimum"),
+    ],
+)
+def test_a_loss_that_has_a_step_of_its_own_is_advised_once(cause, reason, title):
+    facts = analysis(attribution=[lost(reason)], breaks=[broken(200, cause=cause, path="")])
+    assert [title] == titles(advise(Situation.HOSTED_API, facts))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +216,12 @@ def test_a_name_that_no_terminal_shows_as_it_is():
 
 
 def test_a_trace_has_no_markers_to_change():
-    trace = {**LOG, "formats": {"mooncake": 9}, "tokens": {"counters": {BLOCK_IDS: 9}}}
+    trace = {
+        **LOG,
+        "models": {"claude-sonnet-4-5": 9},
+        "formats": {"mooncake": 9},
+        "tokens": {"counters": {BLOCK_IDS: 9}},
+    }
     assert not any("--what-if" in command for command in commands(trace))
 
 
@@ -199,7 +236,7 @@ def test_several_sources_and_how_they_were_read():
 def test_names_are_quoted():
     name = "-my log; touch PWNED.jsonl"
     found = commands({**LOG, "sources": [name]})
-    assert 7 == len(found)
+    assert 6 == len(found)
     assert all(f"./{name}" in shlex.split(command)[2] for command in found)
 
 

@@ -182,3 +182,12 @@ def test_a_default_system_message_counts(prefold, files: Path) -> None:
 def test_a_folder_without_a_template(prefold, files: Path) -> None:
     assert "no chat template" in prefold("diff", "a.json", "b.json", "--template", ".", check=2).stderr
     assert "no folder nowhere" in prefold("diff", "a.json", "b.json", "--template", "nowhere", check=2).stderr
+
+
+def test_an_entry_that_expired_has_no_position(prefold, tmp_path: Path) -> None:
+    asked = [{"model": "gpt-4o", "messages": [{"role": "user", "content": f"{RULES}Question {n}"}]} for n in (1, 2)]
+    (tmp_path / "case.json").write_text(json.dumps({"before": asked[0], "after": asked[1], "gap_seconds": 9e6}))
+    finished = prefold("diff", "--case", "case.json", check=1)
+    assert finished.stdout.startswith("expired\n")
+    for row in ("before", "after", "position"):
+        assert f"\n{row} " not in finished.stdout

@@ -179,3 +179,10 @@ def test_wrong_usage(arguments: list[str], logs: tuple[str, str], tmp_path: Path
     error = run(*(names.get(argument, argument) for argument in arguments)).exception
     assert isinstance(error, UsageError)
     assert error.hint
+
+
+def test_both_ways_to_name_the_sides(logs: tuple[str, str]) -> None:
+    error = run(logs[0], "--before", logs[0], "--after", logs[1]).exception
+    assert isinstance(error, UsageError)
+    assert "Both ways to name the two sides are mixed." == error.message
+    assert "Give either LOG with --at, or --before and --after." == error.hint

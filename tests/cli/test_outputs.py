@@ -70,6 +70,17 @@ def test_standard_output_by_its_name() -> None:
         assert b"new" == pipe.read()
 
 
+def test_a_pipe_that_nobody_reads_any_more() -> None:
+    """It is no wrong path: `main` ends as with any broken pipe."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        with pytest.raises(BrokenPipeError):
+            write_file(Path(f"/dev/fd/{write}"), b"new")
+    finally:
+        os.close(write)
+
+
 def test_what_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written"):
         write_file(tmp_path, b"new")

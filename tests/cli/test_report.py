@@ -356,3 +356,21 @@ def _read(descriptor: int) -> bytes:
         return os.read(descriptor, 4096)
     except OSError:  # the other side of a terminal is gone
         return b""
+
+
+@pytest.mark.parametrize("option", [("--capacity", "5000tokens"), ("--policy", "lfu")])
+def test_a_provider_chooses_what_it_keeps(log: Path, option: tuple[str, str]) -> None:
+    error = run(log, "--cache", "openai", *option, code=1).exception
+    assert isinstance(error, UsageError)
+    assert "could be chosen" in error.message
+    figures(log, "--cache", "vllm", *option)
+
+
+@pytest.mark.parametrize(("model", "is_told"), [("gpt-4o", True), ("my-model", False)])
+def test_a_choice_that_changes_nothing_is_told(tmp_path: Path, model: str, is_told: bool) -> None:
+    log = tmp_path / "log.jsonl"
+    body = {"model": model, "messages": [{"role": "user", "content": "Hello. " * 50}]}
+    log.write_text(json.dumps(body) + "\n")
+    told = "All requests went to providers' caches, so --capacity 5000tokens --policy lfu changed nothing."
+    assert is_told == (told in run(log, "--capacity", "5000tokens", "--policy", "lfu").stderr)
+    assert "changed nothing" not in run(log).stderr

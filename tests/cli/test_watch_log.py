@@ -131,6 +131,7 @@ def test_a_break_is_told_when_it_happens(log: Path, following: Callable[..., Run
     log.write_text("")
     append(log, line(clock(4), "Fourth?"))
     assert 3 == watching.next()["count"]
+    watching.said("was replaced or cut")
 
     assert 1 == watching.interrupt()
     summary = watching.next()
@@ -161,6 +162,21 @@ def test_once(log: Path) -> None:
     assert "(request 2 that breaks so)" in found.stdout
     assert "3 requests" in found.stderr
     assert "2 breaks" in found.stderr
+
+
+def test_breaks_that_are_alike_are_thinned_out(log: Path) -> None:
+    append(
+        log,
+        *(
+            line(f"It is 2026-11-30T{10 + number // 60}:{number % 60:02}:00Z. {RULES}", "?", timestamp=number)
+            for number in range(102)
+        ),
+    )
+    found = run(log)
+    told = [text.split(":")[1] for text in found.stdout.splitlines() if "messages[0], " in text]
+    assert ["2", "3", "4", "11", "101"] == told
+    assert "101 breaks" in found.stderr
+    assert 101 == sum(event["event"] == "break" for event in events(run(log, "--json")))
 
 
 def test_standard_input() -> None:

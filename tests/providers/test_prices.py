@@ -222,8 +222,11 @@ class TestOverrides:
         assert priced.source.startswith("override file")
 
     def test_a_currency_nobody_can_convert(self, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="CNY"):
-            self.load(tmp_path)
+        priced = self.load(tmp_path)
+        assert (2, 8) == (priced.price_of("gpt-4o").input, priced.price_of("gpt-4o").output)
+        with pytest.raises(UsageError, match="is in CNY, but USD is asked for") as refused:
+            priced.price_of("qwen-plus")
+        assert "Write it in USD, or ask for CNY." == refused.value.hint
 
     def test_no_file(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="cannot be read"):

@@ -14,11 +14,16 @@ from prefold.analysis.encode import BLOCK_IDS
 from prefold.analysis.situation import FIRST_STEPS, LAPTOP_ENGINES, Situation
 from prefold.prompts.breakpoints.plan import rules_to_plan
 from prefold.prompts.prompt import Dialect
-from prefold.providers.rules import providers
+from prefold.providers.rules import Control, providers, rules_for
 
 _WORTH_IT = 0.01
 """Share of all input below which a step is not worth advising."""
 _MOST_BREAKS = 3
+_HOUR = 3600
+_NOT_OF_THE_PREFIX = frozenset(
+    {"expired", "evicted", "no_breakpoint", "lookback", "too_short", "routed_away", "salt", "model"}
+)
+"""Causes of breaks that no other text mends: what can be done about them are steps of their own."""
 _LINES = (".jsonl", ".ndjson")
 _BODIES = frozenset({"bodies", *Dialect})
 """Formats of logs whose lines other commands read as requests."""
@@ -79,6 +84,20 @@ class _Log:
         """Whether its cache may be one whose capacity and policy can be chosen."""
         is_provider = rules is not None and rules.provider in (known.name for known in providers())
         self._provider = rules.provider if rules and is_provider else None
+        model = max(self._models, key=lambda name: self._models[name], default="")
+        self._rules = rules_for(model) if rules is None else named_rules(self._cache, model)
+
+    @property
+    def has_longer_lifetime(self) -> bool:
+        """Whether the cache of most requests has another lifetime than the default to ask for."""
+        return self._rules is not None and len(self._rules.ttls) > 1
+
+    def longer_lifetime(self) -> str | None:
+        """`prefold simulate` with markers that ask for an hour; None where the cache of most requests has none."""
+        rules = self._rules
+        if rules is None or rules.control not in (Control.EXPLICIT, Control.BREAKPOINT) or _HOUR not in rules.ttls[1:]:
+            return None
+        return self.simulate("--what-if", "markers_1h", changes_texts=True)
 
     def simulate(self, *options: str, changes_texts: bool = False) -> str | None:
         """`prefold simulate` of all sources; None where they cannot be read again, or have no text to change."""
@@ -144,7 +163,8 @@ def _percent(share: float) -> str:
 
 def _prefix(analysis: Mapping[str, Any], log: _Log) -> Iterator[_Step]:
     total = analysis["input_tokens"] or 1
-    for found in sorted(analysis["breaks"], key=lambda found: -found["gain_tokens"])[:_MOST_BREAKS]:
+    breaks = [found for found in analysis["breaks"] if found["cause"] not in _NOT_OF_THE_PREFIX]
+    for found in sorted(breaks, key=lambda found: -found["gain_tokens"])[:_MOST_BREAKS]:
         lost, gain = found["tokens"] / total, found["gain_tokens"] / total
         cause = (found["cause"] or "another history").replace("_", " ")
         place = f" at {found['path']}" if found["path"] else ""
@@ -195,12 +215,13 @@ def _order(analysis: Mapping[str, Any], log: _Log) -> Iterator[_Step]:
 
 def _lifetime(analysis: Mapping[str, Any], log: _Log) -> Iterator[_Step]:
     share = _share(analysis, Reason.EXPIRED)
+    longer = "ask for the longer lifetime, or " if log.has_longer_lifetime else ""
     yield _Step(
         share,
         "Keep entries longer",
-        f"{_percent(share)} of input had been cached and was gone when it was asked for again: ask for the longer "
-        "lifetime, or keep the prefix warm.",
-        log.simulate("--what-if", "markers_1h", changes_texts=True),
+        f"{_percent(share)} of input had been cached and was gone when it was asked for again: {longer}send a "
+        "small request in between.",
+        log.longer_lifetime(),
     )
 
 

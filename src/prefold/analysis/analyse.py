@@ -83,6 +83,7 @@ class Analysis:
         self._salts = _Distinct()
         self._replicas = _Distinct()
         self._times: tuple[float, float] | None = None
+        self._requests = 0
 
     def add(self, request: Request) -> None:
         """Take in the next request.
@@ -90,6 +91,7 @@ class Analysis:
         Raises:
             UsageError: if ids of this log stand for different numbers of tokens.
         """
+        self._requests += 1
         simulated = self._cache.serve(request)
         self._reported = self._reported.plus(request, simulated)
         served = fitted(request, simulated)
@@ -171,7 +173,7 @@ class Analysis:
         first, last = self._times or (None, None)
         return {
             "sources": list(sources),
-            "requests": notes.records,
+            "requests": self._requests,
             "formats": dict(notes.formats),
             "skipped": notes.skipped,
             "skipped_lines": [str(place) for place in notes.skipped_places],
@@ -233,7 +235,7 @@ class _Distinct:
         count: of them.
     """
 
-    def __init__(self, limit: int = 1_000_000) -> None:
+    def __init__(self, limit: int = 200_000) -> None:
         self.count = 0
         self._limit = limit
         self._seen: set[int] = set()

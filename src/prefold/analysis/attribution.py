@@ -242,7 +242,7 @@ class Attribution:
         found: dict[_Key, int] = {}
         served = totals.get((Reason.HIT, _NOTHING), 0)
         for group in (AVOIDABLE, _ELSEWHERE):
-            lost = {key: tokens for key, tokens in totals.items() if key[0] in group and _is_avoidable(*key, request)}
+            lost = {key: tokens for key, tokens in totals.items() if key[0] in group and _is_avoidable(*key)}
             sent += sum(tokens for (reason, _), tokens in lost.items() if reason not in _SENT_IN_SCOPE)
             left = max(0, steps.hit(sent // request.unit, request) * request.unit - served)
             for key, tokens in lost.items():
@@ -323,8 +323,10 @@ class Attribution:
             return diagnosis
         broken = self._broken.setdefault(key, _Broken())
         if isinstance(answer, Compared):
-            broken.lost_tokens += answer.lost_tokens
-            broken.gain_tokens += answer.gain_tokens
+            down = Steps(self._rules or rules_of_request(request), 1).down
+            hit = down(answer.hit_tokens)
+            broken.lost_tokens += down(answer.hit_tokens + answer.lost_tokens) - hit
+            broken.gain_tokens += down(answer.hit_tokens + answer.gain_tokens) - hit
             broken.shown = broken.shown or answer
         if earlier is not None and not broken.example:
             broken.example = earlier.place, request.record.place
@@ -336,12 +338,9 @@ def _count_word(words: Counter[str], word: str) -> None:
         words[word if word in words or len(words) < _MOST_REASONS else OTHER_REASONS] += 1
 
 
-def _is_avoidable(reason: Reason, diagnosis: Diagnosis, request: Request) -> bool:
-    """Whether tokens need not have been lost. Content that comes behind another beginning for no cause has to be.
-
-    But in traces, which give no causes.
-    """
-    return reason is not Reason.CHANGED_PREFIX or bool(diagnosis.cause) or isinstance(request.record.content, Blocks)
+def _is_avoidable(reason: Reason, diagnosis: Diagnosis) -> bool:
+    """Whether tokens need not have been lost. Content that comes behind another beginning for no cause has to be."""
+    return reason is not Reason.CHANGED_PREFIX or bool(diagnosis.cause)
 
 
 def _is_break(reason: Reason, diagnosis: Diagnosis, request: Request) -> bool:

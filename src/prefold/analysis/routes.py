@@ -14,7 +14,7 @@ from prefold.core.tokens import WIDTH
 from prefold.errors import InvalidRequest
 from prefold.prompts.prompt import Section
 
-_REMEMBERED = 200_000
+_REMEMBERED = 100_000
 """Requests that a later one can repeat."""
 _SINGLE_TURN = 8
 """Content blocks of a request that can be a first question; more are not looked into."""

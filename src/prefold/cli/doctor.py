@@ -110,8 +110,10 @@ def _sources(log: str | None, moment: str | None, before: str | None, after: str
         if before == after == STANDARD_INPUT:
             raise UsageError("Standard input can be one of the two only.", hint="One log is split with --at.")
         return before, after
+    is_both = (log or moment) and (before or after)
     raise UsageError(
-        "There are no two sides to compare.", hint="Give LOG with --at TIME, or --before LOG and --after LOG."
+        "Both ways to name the two sides are mixed." if is_both else "There are no two sides to compare.",
+        hint="Give either LOG with --at, or --before and --after.",
     )
 
 

@@ -69,15 +69,17 @@ def cache_of(
         more: other attributes of `CacheSpec`.
 
     Raises:
-        UsageError: as `named_rules` and `parse_capacity`.
+        UsageError: as `named_rules`, `parse_capacity` and `check_effect`.
     """
-    from prefold.analysis.caches.named import OWN, named_rules, parse_capacity
+    from prefold.analysis.caches.named import OWN, check_effect, named_rules, parse_capacity
     from prefold.analysis.caches.spec import CacheSpec
 
     rules = named_rules(name or OWN)
     grain = rules.granularity_tokens if rules else 1
     tokens = parse_capacity(capacity, bytes_per_token=bytes_per_token, block_tokens=grain) if capacity else None
-    return CacheSpec(name or OWN, rules, capacity=tokens, isolate_tenants=isolate == "tenant", **more)
+    spec = CacheSpec(name or OWN, rules, capacity=tokens, isolate_tenants=isolate == "tenant", **more)
+    check_effect([spec], capacities=[capacity] if capacity else [], policies=[spec.policy], tiers=[])
+    return spec
 
 
 def check_requests(requests: int, *, is_complete: bool) -> None:

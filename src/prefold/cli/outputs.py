@@ -34,6 +34,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
     Raises:
         UsageError: if it cannot be written.
+        BrokenPipeError: if it is a pipe that nobody reads any more.
     """
     try:
         if _is_special(path):
@@ -53,6 +54,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         except BaseException:
             Path(draft).unlink(missing_ok=True)
             raise
+    except BrokenPipeError:  # who read it has seen enough, as with standard output
+        raise
     except OSError as error:
         raise UsageError(
             f"{path} cannot be written: {error.strerror}.", hint="Check the path and the rights of its folder."

@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from prefold.analysis.caches.spec import DEFAULT_POLICY
 from prefold.cli.exit_codes import ExitCode
-from prefold.cli.log_options import cache_of, check_requests, log_options, price_options, replica_options
+from prefold.cli.log_options import (
+    cache_of,
+    check_requests,
+    log_options,
+    price_options,
+    replica_options,
+)
 from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
     from prefold.analysis.analyse import Analysis
+    from prefold.analysis.caches.spec import CacheSpec
     from prefold.analysis.request import Request
 
 _COMPARED = (
@@ -47,7 +55,7 @@ _SITUATIONS = ("hosted_api", "own_engine", "many_replicas", "many_tenants", "lap
     help="The provider, engine or model whose rules hold for the log.  [default: by each request's model]",
 )
 @click.option("--capacity", metavar="SIZE", help="Capacity of an own cache, such as 10GiB or 200000tokens.")
-@click.option("--policy", metavar="NAME", default="lru", show_default=True, help="Who is evicted from it.")
+@click.option("--policy", metavar="NAME", default=DEFAULT_POLICY, show_default=True, help="Who is evicted from it.")
 @replica_options
 @click.option("--situation", type=click.Choice(_SITUATIONS), help="What you run.  [default: guessed from the log]")
 @click.option(
@@ -82,7 +90,9 @@ def report(
     LOG is a file, a folder, or - for standard input; several are read as one log, in order of time. Every input token
     has exactly one reason. Without -o and --json a summary is printed. Ctrl-C reports what was read so far.
     """
+    from contextlib import ExitStack
     from functools import partial
+    from itertools import chain
 
     from prefold.analysis.analyse import Analysis, Options
     from prefold.analysis.caches.named import named_rules
@@ -112,15 +122,18 @@ def report(
     encoder = Encoder(tokenizer=tokenizer, isolate_tenants=spec.isolate_tenants)
     priced = partial(load_prices, price, prices, currency, rate)
     loaded = priced()
-    compared = [CacheSpec(name=name, rules=named_rules(name)) for name in _COMPARED]
     given = _given(("--log-format", log_format), ("--tokenizer", tokenizer), ("--lenient", lenient))
     talk = console(stderr=True)
-    with (
-        reading(sources, lenient=lenient, log_format=log_format) as log,
-        ComparisonAside(compared, priced) as comparison,
-    ):
+    with ExitStack() as stack:
+        log = stack.enter_context(reading(sources, lenient=lenient, log_format=log_format))
+        requests = iter(encoded(log, encoder, log))
+        first = next(requests, None)
+        # Of a provider's families the one that has the log's first model is compared, as `prefold simulate` does.
+        model = first.record.model if first else ""
+        compared = [CacheSpec(name=name, rules=named_rules(name, model)) for name in _COMPARED]
+        comparison = stack.enter_context(ComparisonAside(compared, priced))
         analysis = Analysis(options, encoder, comparison, loaded)
-        is_complete = _read(analysis, encoded(log, encoder, log))
+        is_complete, is_hosted = _read(analysis, chain([first] if first else [], requests), spec)
         if not is_complete:
             talk.print("Stopped: these will be the figures of the log so far.")
         try:
@@ -131,6 +144,13 @@ def report(
         tell_notes(log.notes)
     check_requests(log.notes.records, is_complete=is_complete)
     result["complete"] = is_complete
+    chosen = _given(("--capacity", capacity), ("--policy", None if policy == DEFAULT_POLICY else policy))
+    if chosen and is_hosted:
+        talk.print(
+            f"All requests went to providers' caches, so {' '.join(chosen)} changed nothing.",
+            markup=False,
+            soft_wrap=True,
+        )
     _show(_redacted(result) if redact else result, output, json_file)
     if not is_complete:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
@@ -184,14 +204,19 @@ def _show(result: Mapping[str, Any], output: str | None, json_file: str | None) 
         print_summary(result, console())
 
 
-def _read(analysis: Analysis, requests: Iterable[Request]) -> bool:
-    """Take in a log; false if it was interrupted."""
+def _read(analysis: Analysis, requests: Iterable[Request], spec: CacheSpec) -> tuple[bool, bool]:
+    """Take in a log; whether it was read to its end, and whether nobody chooses the capacity of any of its caches."""
+    from prefold.analysis.caches.resolve import rules_of_request
+
+    is_hosted = True
     try:
         for request in requests:
             analysis.add(request)
+            if is_hosted:
+                is_hosted = not (spec.rules or rules_of_request(request)).self_hosted
     except KeyboardInterrupt:
-        return False
-    return True
+        return False, is_hosted
+    return True, is_hosted
 
 
 def _redacted(result: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from prefold.errors import UsageError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -75,6 +77,10 @@ def console(*, stderr: bool = False) -> Console:
 
     session = _current()
     stream = sys.stderr if stderr else sys.stdout
+    if stream is None:  # the shell's `>&-`
+        if not stderr:
+            raise UsageError("Standard output is closed.", hint="Write to a file, or to /dev/null.")
+        stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for as long as the command runs
     colored = wants_color(session.color if session else "auto", os.environ, is_terminal=stream.isatty())
     # rich reads the same variables, in another order of precedence: leave it nothing to decide.
     return Pipe(

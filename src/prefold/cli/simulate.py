@@ -91,7 +91,7 @@ class _Caches:
                 tiers=self.tiers,
                 bytes_per_token=self.bytes_per_token,
             )
-        check_effect(specs, capacities=self.capacities, tiers=self.tiers)
+        check_effect(specs, capacities=self.capacities, policies=self.policies, tiers=self.tiers)
         return specs
 
 

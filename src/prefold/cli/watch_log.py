@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.2
 _BAD_LINES_SHOWN = 10
 _KINDS_SHOWN = 10
+_ALIKE_SHOWN = 3
 _MEANINGS = {
     "tenant_hit_rate": "the hit rate{tenant} is {value:.0%}, {side} {limit:.0%}",
     "hit_share": "{value:.0%} of all input tokens are served from cache, {side} {limit:.0%}",
@@ -94,7 +95,8 @@ def watch_log(
     LOG is a file with one request a line that is being written; it may be rotated or cut. Or it is - for standard
     input, which is read from its start to its end. Each request is compared with the best-matching earlier one. Beside
     an alert stand the number of distinct prefixes and what they take in a cache, now and before it began: where those
-    grew, the traffic changed. Ctrl-C ends with a summary; the exit code is 1 if there was a break or an alert.
+    grew, the traffic changed. Of breaks that are alike the first three are printed, then the 10th, the 100th and so on;
+    --json has all. Ctrl-C ends with a summary; the exit code is 1 if there was a break or an alert.
     """
     import sys
     import time
@@ -159,7 +161,13 @@ def _follow(growing: GrowingLog, watch: Watch, clock: Callable[[], float], *, as
     from prefold.errors import InvalidRequest
 
     shown = 0
+    restarts = 0
     for item in growing:
+        problems = growing.notes.problems
+        if (begun := problems["rotated"] + problems["truncated"]) > restarts:
+            restarts = begun
+            text = f"{item.place.file} was replaced or cut: it is read from its start."
+            console(stderr=True).print(text, markup=False, soft_wrap=True)
         if isinstance(item, BadLine):
             bad = item
         else:
@@ -196,9 +204,16 @@ def _as_json(event: BreakSeen | Alert) -> dict[str, Any]:
     return {"schema_version": 1, "event": "break", **asdict(event), "place": str(event.place)}
 
 
+def _is_told(count: int) -> bool:
+    """Whether a break is printed when it is the count-th that breaks so: 1, 2, 3, 10, 100, 1,000 ..."""
+    return count <= _ALIKE_SHOWN or count == 10 ** (len(str(count)) - 1)
+
+
 def _print_break(seen: BreakSeen) -> None:
     from prefold.prompts.invisible import visible
 
+    if not _is_told(seen.count):
+        return
     out = console()
     at = f" at {visible(seen.path)}" if seen.path else ""
     of = f" [{visible(seen.tenant)}]" if seen.tenant else ""

@@ -169,11 +169,6 @@ class Prices:
         if rate is not None and currency == USD:
             raise UsageError("There is a rate, but no currency to convert to.", hint="Name it with --currency.")
         entries = () if overrides is None else read_overrides(overrides)
-        if wrong := [entry for _, entry in entries if entry.currency not in (currency, USD)]:
-            raise UsageError(
-                f"{overrides} has prices in {wrong[0].currency}, but {currency} is asked for.",
-                hint=f"Write them in {currency} or {USD}, or ask for {wrong[0].currency}.",
-            )
         spot = None if given is None else parse_price(given, currency)
         listed = None
         if spot is None:
@@ -246,6 +241,12 @@ class Prices:
     def _rate_from(self, found: Listed, model: str) -> float:
         if found.currency == self.currency:
             return 1.0
+        if found.currency != USD:
+            known = " or ".join(sorted({self.currency, USD}))
+            raise UsageError(
+                f"The price of {model} is in {found.currency}, but {self.currency} is asked for.",
+                hint=f"Write it in {known}, or ask for {found.currency}.",
+            )
         if self._rate is None:
             raise UsageError(
                 f"The price of {model} is in {found.currency}, and nobody said what that is in {self.currency}.",

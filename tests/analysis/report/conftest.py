@@ -180,14 +180,17 @@ def advised_analysis():
             {**analysis["breaks"][0], "cause": None, "path": None, "fix": "", "gain_tokens": 2 * 10**6},
         ],
     }
-    advice = [step for situation in Situation for step in advise(situation, told)] + advise(
-        Situation.LAPTOP, {**empty_analysis(), "cache": "own"}
-    )
+    with_lifetimes = {**told, "log": {**told["log"], "models": {"claude-sonnet-4-5": 1}}}
+    advice = [
+        *(step for situation in Situation for step in advise(situation, told)),
+        *advise(Situation.HOSTED_API, with_lifetimes),
+        *advise(Situation.LAPTOP, {**empty_analysis(), "cache": "own"}),
+    ]
     bill = Bill(CacheSpec("own", None), None)
     return {
         **analysis,
         "breaks": told["breaks"],
-        "advice": list({step["title"]: step for step in advice}.values()),
+        "advice": list({(step["title"], step["text"]): step for step in advice}.values()),
         "routes": five_routes(Routes(), bill, 5),
     }
 

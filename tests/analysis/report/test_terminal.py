@@ -35,6 +35,13 @@ def test_it_says_what_matters_most(analysis_of):
         assert said in text or said.replace("0.1 %", "0.0 %") in text
 
 
+def test_content_that_returns_for_no_cause_has_a_line_of_its_own(analysis_of):
+    row = {"reason": "changed_prefix", "path": None, "requests": 1, "share": 0.5, "cost": None}
+    rows = [{**row, "cause": "clock", "tokens": 70_001}, {**row, "cause": None, "tokens": 30_002}]
+    text = printed({**analysis_of("full"), "attribution": rows}, width=100)
+    assert re.search(r"70,001  changed prefix *\n.* 30,002  repeated behind another beginning", text)
+
+
 def test_without_a_terminal_it_is_plain_text(analysis_of):
     text = printed(analysis_of("full"), width=100)
     assert "\x1b" not in text

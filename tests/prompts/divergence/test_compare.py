@@ -497,6 +497,14 @@ def test_a_message_about_a_summary_is_no_summary() -> None:
     assert ("clock", "messages[1]") == found(compared(systems(LONG, *turns), systems(LONG, *changed)))
 
 
+@pytest.mark.parametrize("first", ["It is 2026-11-30 14:02:43.", "You help Ann."])
+def test_rules_that_speak_of_summaries_are_no_summary(first: str) -> None:
+    changed, cause = ("It is 2026-11-30 06:32:46.", "clock") if "It is" in first else ("You help Bo.", "text_edit")
+    rules = f"Return the summary of the order so far. {LONG}"
+    pair = (systems(f"{text}\n\n{rules}", *turns) for text, turns in ((first, ["Hi.", "Yes?"]), (changed, ["Why?"])))
+    assert (cause, "messages[0]") == found(compared(*pair))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "cause"),
     [

@@ -66,6 +66,7 @@ class Compared:
         explanation: one sentence: what happened.
         lost_tokens: those that this break cost.
         gain_tokens: those that the fix gives back.
+        hit_tokens: those before the break; all three for a cache that keeps any prefix.
         token: the first of the later request that differs; None where none does.
     """
 
@@ -76,6 +77,7 @@ class Compared:
     explanation: str = ""
     lost_tokens: int = 0
     gain_tokens: int = 0
+    hit_tokens: int = 0
     token: int | None = None
 
 
@@ -145,8 +147,8 @@ class Diagnoses:
         return is_due and self.comparisons < _BASE + self._breaks // _SHARE
 
     def _compare(self, before: Body, after: Body, rules: CacheRules, *, goes_on: bool) -> Compared:
-        # What a break costs is told for a cache that keeps any prefix: what another one makes of it, the one that is
-        # simulated says. But which settings break a prefix is a matter of the one that was asked.
+        # What a break costs is told for a cache that keeps any prefix: what another one makes of it, the attribution
+        # says. But which settings break a prefix is a matter of the one that was asked.
         any_prefix = replace(rules_of("prefold"), invalidation=rules.invalidation)
         try:
             earlier = before.prompt
@@ -165,6 +167,7 @@ class Diagnoses:
             found.explanation,
             found.lost_tokens,
             found.gain_tokens,
+            found.hit_tokens,
             found.token,
         )
 

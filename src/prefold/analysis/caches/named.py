@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from prefold.analysis.caches.resolve import PLAIN
-from prefold.analysis.caches.spec import CacheSpec, Tier
+from prefold.analysis.caches.spec import DEFAULT_POLICY, CacheSpec, Tier
 from prefold.core.units import parse_bytes
 from prefold.errors import UsageError
 from prefold.providers.rules import CacheRules, Control, Provider, providers, rules_for
@@ -142,12 +142,15 @@ def specs_for(
     ]
 
 
-def check_effect(specs: Sequence[CacheSpec], *, capacities: Sequence[str], tiers: Sequence[str]) -> None:
+def check_effect(
+    specs: Sequence[CacheSpec], *, capacities: Sequence[str], policies: Sequence[str], tiers: Sequence[str]
+) -> None:
     """Refuse what is asked of caches and none of them obeys.
 
     Args:
         specs: all caches.
         capacities: that were asked for.
+        policies: that were asked for.
         tiers: that were asked for.
 
     Raises:
@@ -157,10 +160,16 @@ def check_effect(specs: Sequence[CacheSpec], *, capacities: Sequence[str], tiers
     rules = [spec.rules for spec in specs]
     if tiers and not any(spec.tiers for spec in specs):
         raise UsageError(f"None of {names} can have tiers.", hint="vllm, sglang, tensorrt-llm and lmcache can.")
-    if capacities and not any(known is None or known.self_hosted for known in rules):
+    is_own = any(known is None or known.self_hosted for known in rules)
+    if capacities and not is_own:
         raise UsageError(
             f"None of {names} has a capacity that could be chosen.",
             hint="A provider's cache has lifetimes: leave it out.",
+        )
+    if any(policy != DEFAULT_POLICY for policy in policies) and not is_own:
+        raise UsageError(
+            f"None of {names} has a policy that could be chosen.",
+            hint="Its provider decides what is evicted: leave --policy out.",
         )
     if any(spec.loss_rate for spec in specs) and not any(known is None or known.best_effort for known in rules):
         raise UsageError(

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from prefold.providers.rules import CacheRules
 
+DEFAULT_POLICY = "lru"
+"""Who is evicted where nothing is said."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tier:
@@ -42,7 +45,7 @@ class CacheSpec:
     name: str
     rules: CacheRules | None
     capacity: int | None = None
-    policy: str = "lru"
+    policy: str = DEFAULT_POLICY
     tiers: tuple[Tier, ...] = ()
     replicas: int = 1
     routing: str = "round_robin"

@@ -21,7 +21,9 @@ _MOST_ADVICE = 3
 _NOTHING = "-"
 
 _STYLES = {"hit": "blue", "cold": "bright_black", "block_tail": "bright_black", "below_minimum": "bright_black"}
+_REPEATED = "repeated"  # content that came back behind another beginning, for no cause
 _NAMES = {
+    _REPEATED: "repeated behind another beginning",
     "hit": "read from cache",
     "cold": "sent for the first time",
     "block_tail": "behind the last whole block",
@@ -89,7 +91,9 @@ def _cost_basis(analysis: Mapping[str, Any]) -> str:
 def _attribution(analysis: Mapping[str, Any], console: Console) -> None:
     sums: dict[str, int] = {}
     for row in analysis["attribution"]:
-        sums[row["reason"]] = sums.get(row["reason"], 0) + row["tokens"]
+        is_return = row["reason"] == "changed_prefix" and not row["cause"]
+        name = _REPEATED if is_return else row["reason"]
+        sums[name] = sums.get(name, 0) + row["tokens"]
     parts = sorted(((reason, tokens) for reason, tokens in sums.items() if tokens), key=lambda part: -part[1])
     if not parts:
         return

@@ -40,7 +40,7 @@ class Divergence:
         path: where the break is in the later request's body, in the earlier one's for something that is gone; None
             where there is no place, as for an entry that expired.
         char: the first character of the later request's view (see `prompts.view`) that differs; None where the
-            texts do not.
+            texts do not, or are not the cause.
         offset: characters into the text at `path` that are still the same; None where there is no text.
         token: the token it belongs to; with an estimate a guess.
         tokens_are_exact: whether tokens were counted with the model's own tokenizer.
@@ -262,7 +262,7 @@ def _place_of(before: Prompt, after: Prompt, found: _Comparison, counter: TokenC
         view = view_of(after)
         char = view.pieces[index].start if index < len(view.pieces) else len(view.text)
         return _Place(char, None, found.sums.until[index], _shown(change.before), _shown(change.after))
-    if difference is None or found.cause == NONE:
+    if difference is None or found.path is None:  # the texts are not the cause
         return _Place()
     first, second = before.segments[difference.index], after.segments[difference.index]
     old_view, view = view_of(before), view_of(after)

@@ -79,12 +79,15 @@ def turns_of(text: str, path: Path) -> list[Segment]:
 
 
 def summary_in_system(old: Sequence[Segment], new: Sequence[Segment], index: int) -> tuple[str, Path] | None:
-    """A summary that was put into the system section, while messages were left out."""
+    """A summary that was put into the system section, while messages were left out.
+
+    Words of a summary that both texts hold are the prompt's own, whatever else changed in it.
+    """
     first, second = old[index], new[index]
     if second.section is not Section.SYSTEM:
         return None
-    start = common_length(first.text, second.text) if first.section is Section.SYSTEM else 0
-    if not _SUMMARY_WORDS.search(second.text[start : start + 2000]):
+    words_before = _SUMMARY_WORDS.findall(first.text) if first.section is Section.SYSTEM else []
+    if len(_SUMMARY_WORDS.findall(second.text)) <= len(words_before):
         return None
     sides = ([segment for segment in side if segment.section is Section.MESSAGES] for side in (old, new))
     firsts = [_keys([message]) for side in sides for message in _first(_messages(side))]

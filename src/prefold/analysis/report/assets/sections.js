@@ -185,6 +185,7 @@ export function attribution(data, language) {
         "td",
         {},
         entry.cause && language.named("cause", entry.cause),
+        !entry.cause && entry.reason === "changed_prefix" && text("attribution.repeated"),
         entry.cause && entry.path && " · ",
         entry.path && element("code", { translate: "no" }, entry.path),
       ),

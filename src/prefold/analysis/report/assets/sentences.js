@@ -107,8 +107,10 @@ export const SENTENCES = {
       "{share} 的输入在过短而不能缓存的前缀中重复：请把规则、工具和示例放入同一前缀，或改用最小长度更低的模型。",
     "The cacheable share rises from {share_before} to {share_after}.":
       "可缓存的比例从 {share_before} 升至 {share_after}。",
-    "{share} of input had been cached and was gone when it was asked for again: ask for the longer lifetime, or keep the prefix warm.":
-      "{share} 的输入曾在缓存中，再次请求时已不在：请要求更长的寿命，或保持前缀常热。",
+    "{share} of input had been cached and was gone when it was asked for again: ask for the longer lifetime, or send a small request in between.":
+      "{share} 的输入曾在缓存中，再次请求时已不在：请要求更长的寿命，或在其间发送一个小请求。",
+    "{share} of input had been cached and was gone when it was asked for again: send a small request in between.":
+      "{share} 的输入曾在缓存中，再次请求时已不在：请在其间发送一个小请求。",
     "{share} of input had been evicted when it was asked for again.": "{share} 的输入在再次请求时已被淘汰。",
     "At {count} tokens least recently used reads {share_used} from the cache, and no policy could read more than {share_most}: see how far prefold's own gets.":
       "容量为 {count} 个 token 时，最近最少使用策略从缓存读取 {share_used}，任何策略都不可能超过 {share_most}：看看 prefold 自己的策略能达到多少。",

@@ -61,6 +61,7 @@ export const ENGLISH = {
 
   attribution: "Where every token went",
   "attribution.note": "Each input token is counted once; together they are all that was sent.",
+  "attribution.repeated": "repeated behind another beginning",
   "attribution.reason": "Reason",
   "attribution.where": "Cause and place",
   "attribution.tokens": "Tokens",

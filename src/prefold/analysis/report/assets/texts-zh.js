@@ -60,6 +60,7 @@ export const CHINESE = {
 
   attribution: "每个 token 的去向",
   "attribution.note": "每个输入 token 只计一次，合计即全部发送量。",
+  "attribution.repeated": "在不同的开头之后重复",
   "attribution.reason": "原因",
   "attribution.where": "成因与位置",
   "attribution.tokens": "Token 数",
