@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefold.analysis.bounds import Bounds, Curve, lru_curve, optimum
+from prefold.analysis.bounds import Bounds, Curve
 from prefold.analysis.record import Blocks, Place, Record
 from prefold.analysis.request import Request
 from prefold.core.cache import Cache, NoValues
@@ -18,6 +18,22 @@ from prefold.core.tokens import WIDTH, count, pack
 from prefold.errors import UsageError
 
 MOONCAKE = Path(__file__).parents[3] / "shared" / "data" / "traces" / "mooncake" / "conversation_trace.jsonl"
+
+
+def bounds_of(requests: Iterable[Request]) -> Bounds:
+    bounds = Bounds()
+    for each in requests:
+        bounds.add(each)
+    return bounds
+
+
+def lru_curve(requests: Iterable[Request]) -> Curve:
+    return bounds_of(requests).lru()
+
+
+def optimum(requests: Iterable[Request], capacities: Iterable[int]) -> dict[int, int]:
+    bounds = bounds_of(requests)
+    return {capacity: bounds.optimum(capacity) for capacity in capacities}
 
 
 def request(

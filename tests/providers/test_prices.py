@@ -52,8 +52,8 @@ def test_the_worked_example() -> None:
     priced = Prices.load(given="miss=2,hit=0.04", now=NOW)
     price = priced.price_of("any model")
     prefix, suffix = 4_000 * 10_000, 200 * 10_000
-    assert 84 == priced.cost(Usage(uncached=prefix + suffix), price)
-    assert pytest.approx(5.6) == priced.cost(Usage(uncached=suffix, read=prefix), price)
+    assert 84 == price.cost_of(Usage(uncached=prefix + suffix)).total
+    assert pytest.approx(5.6) == price.cost_of(Usage(uncached=suffix, read=prefix)).total
     assert ("given price", None, "USD") == (priced.source, priced.age_days, price.currency)
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 from operator import attrgetter
@@ -197,32 +197,6 @@ class Bounds:
                 if not held[furthest]:
                     heapq.heappop(last_used)
         return (hits + sum(held[now:])) * (self.unit or 1)
-
-
-def lru_curve(requests: Iterable[Request]) -> Curve:
-    """Hits of least recently used at every capacity, in one pass.
-
-    Raises:
-        UsageError: as `Bounds.add`.
-    """
-    return _bounds_of(requests).lru()
-
-
-def optimum(requests: Iterable[Request], capacities: Sequence[int]) -> dict[int, int]:
-    """The most input tokens that any cache could hit, by its capacity in tokens, in one pass.
-
-    Raises:
-        UsageError: as `Bounds.add`.
-    """
-    bounds = _bounds_of(requests)
-    return {capacity: bounds.optimum(capacity) for capacity in capacities}
-
-
-def _bounds_of(requests: Iterable[Request]) -> Bounds:
-    bounds = Bounds()
-    for request in requests:
-        bounds.add(request)
-    return bounds
 
 
 class _Sums:

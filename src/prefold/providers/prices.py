@@ -208,10 +208,6 @@ class Prices:
             self._found[key] = self._look_up(model, provider, rules)
         return self._found[key]
 
-    def cost(self, usage: Usage, price: Price) -> float:
-        """What the tokens cost, in the currency of these prices."""
-        return price.cost_of(usage).total
-
     def _look_up(self, model: str, provider: str, rules: CacheRules | None) -> Price | None:
         own = _own_rules(model, provider)
         found = self._given or self._override(model) or self._public(model, provider, own)

@@ -296,8 +296,6 @@ def test_progress_counts_stored_bytes(tmp_path):
     assert all(0 <= progress.done <= size for progress in seen)
 
 
-def test_rate_and_remaining_time():
+def test_rate():
     assert 50.0 == Progress(done=25, total=100, records=100, seconds=2.0).rate
-    assert 6.0 == Progress(done=25, total=100, records=100, seconds=2.0).remaining
-    assert Progress(done=0, total=100, records=0, seconds=0.0).remaining is None
     assert 0.0 == Progress(done=0, total=100, records=0, seconds=0.0).rate

@@ -73,11 +73,6 @@ class Progress:
         """Records a second."""
         return self.records / self.seconds if self.seconds > 0 else 0.0
 
-    @property
-    def remaining(self) -> float | None:
-        """Seconds until all is read, at the rate so far; None before anything is known."""
-        return self.seconds * max(0, self.total - self.done) / self.done if self.done else None
-
 
 class Check:
     """Looks at the records of one file.
