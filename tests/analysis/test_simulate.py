@@ -230,17 +230,20 @@ def test_tiers_stand_in_the_order_of_their_speed():
 
 def test_what_no_cache_obeys_is_refused():
     hosted, engine, unknown = spec("anthropic"), spec("vllm"), CacheSpec("own", None)
+    nothing = {"capacities": [], "policies": [], "tiers": []}
     for asked, message in (
-        ({"capacities": ["1GiB"], "tiers": []}, "None of anthropic has a capacity"),
-        ({"capacities": [], "tiers": ["host=1GiB"]}, "None of anthropic can have tiers"),
+        ({"capacities": ["1GiB"]}, "None of anthropic has a capacity"),
+        ({"policies": ["lru", "lfu"]}, "None of anthropic has a policy"),
+        ({"tiers": ["host=1GiB"]}, "None of anthropic can have tiers"),
     ):
         with pytest.raises(UsageError, match=message):
-            check_effect([hosted], **asked)
+            check_effect([hosted], **{**nothing, **asked})
     with pytest.raises(UsageError, match="None of lossy loses what it holds"):
-        check_effect([replace(engine, name="lossy", loss_rate=0.5)], capacities=[], tiers=[])
-    check_effect([hosted, engine], capacities=["1GiB"], tiers=[])
-    check_effect([unknown], capacities=["1GiB"], tiers=[])
-    check_effect([replace(spec("openai"), loss_rate=0.5)], capacities=[], tiers=[])
+        check_effect([replace(engine, name="lossy", loss_rate=0.5)], **nothing)
+    check_effect([hosted, engine], **{**nothing, "capacities": ["1GiB"], "policies": ["lfu"]})
+    check_effect([unknown], **{**nothing, "capacities": ["1GiB"], "policies": ["lfu"]})
+    check_effect([hosted], **{**nothing, "policies": ["lru"]})
+    check_effect([replace(spec("openai"), loss_rate=0.5)], **nothing)
 
 
 def test_every_combination_for_own_machines_and_one_row_for_a_provider():

@@ -297,7 +297,7 @@ def nasty():
     return NASTY
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop must end before other tests start theirs
 def chromium():
     sync_api = pytest.importorskip("playwright.sync_api")
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
