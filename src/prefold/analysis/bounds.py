@@ -24,10 +24,11 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 from operator import attrgetter
+from typing import Any
 
 from prefold.analysis.memory import MOST_NODES, MOST_UNITS
 from prefold.analysis.request import Request
@@ -59,6 +60,11 @@ class Curve:
     corners: Sequence[int] = field(repr=False)
     hits: Sequence[int] = field(repr=False)
     slopes: Sequence[int] = field(repr=False)
+
+    @property
+    def largest(self) -> int:
+        """The capacity in tokens behind which nothing more is hit."""
+        return self.corners[-1] * self.unit if self.corners else 0
 
     def hit_tokens(self, capacity: int | None) -> int:
         """Input tokens hit by a cache of `capacity` tokens; None for one without limit."""
@@ -197,6 +203,26 @@ class Bounds:
                 if not held[furthest]:
                     heapq.heappop(last_used)
         return (hits + sum(held[now:])) * (self.unit or 1)
+
+    def as_json(self, capacities: Iterable[int], curve: Curve) -> dict[str, Any]:
+        """Hit rates at capacities in tokens, and of a cache without limit.
+
+        Args:
+            capacities: in the order in which they are shown.
+            curve: what `lru` gives.
+        """
+        total = self.input_tokens or 1
+        return {
+            "points": [
+                {
+                    "tokens": capacity,
+                    "lru": round(curve.hit_rate(capacity), 6),
+                    "optimum": round(self.optimum(capacity) / total, 6),
+                }
+                for capacity in capacities
+            ],
+            "infinite": round(curve.hit_rate(None), 6),
+        }
 
 
 class _Sums:

@@ -80,21 +80,9 @@ class ComparisonHere:
         if not bounds.input_tokens:
             return None
         curve = bounds.lru()
-        most = curve.corners[-1] * curve.unit if curve.corners else 0
-        return {
-            "points": [
-                {
-                    "tokens": capacity,
-                    "lru": round(curve.hit_rate(capacity), 6),
-                    "optimum": round(bounds.optimum(capacity) / bounds.input_tokens, 6),
-                }
-                for capacity in (1 << power for power in range(12, 40))
-                if capacity <= 2 * most
-            ],
-            "infinite": round(curve.hit_rate(None), 6),
-            "block_tokens": curve.unit,
-            "exact": bounds.is_exact,
-        }
+        capacities = (1 << power for power in range(12, 40))
+        points = bounds.as_json((size for size in capacities if size <= 2 * curve.largest), curve)
+        return {**points, "block_tokens": curve.unit, "exact": bounds.is_exact}
 
 
 class ComparisonAside:

@@ -51,7 +51,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             else:
                 Path(draft).chmod(0o666 & ~_umask())
             Path(draft).replace(target)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too, leaves no draft behind
             Path(draft).unlink(missing_ok=True)
             raise
     except BrokenPipeError:  # who read it has seen enough, as with standard output

@@ -363,14 +363,8 @@ class _Run:
         lru = bounds.lru()
         tokens = sorted({row.capacity_tokens for row in self.rows if row.capacity_tokens is not None})
         if not tokens:
-            last = lru.corners[-1] * lru.unit if lru.corners else 0
-            tokens = [lru.unit << power for power in range(64) if lru.unit << power <= last]
-        total = bounds.input_tokens or 1
-        points = [
-            {"tokens": size, "lru": round(lru.hit_rate(size), 6), "optimum": round(bounds.optimum(size) / total, 6)}
-            for size in tokens
-        ]
-        return {"points": points, "infinite": round(lru.hit_rate(None), 6)}
+            tokens = [lru.unit << power for power in range(64) if lru.unit << power <= lru.largest]
+        return bounds.as_json(tokens, lru)
 
 
 def _report(runs: Sequence[_Run], prices: Prices | None, log: Log | None) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Files:
         self._copies: list[Path] = []
         try:
             self.files = tuple(file for source in sources for file in self._of(source))
-        except BaseException:
+        except BaseException:  # Ctrl-C, too, leaves no copy behind
             self.close()
             raise
 
