@@ -5,12 +5,16 @@
     points    least recently used and the optimum at five capacities
     curve     least recently used at a hundred capacities; ours gives every other capacity too
 
-Each side works in its own process, one at a time, in an order that rotates from round to round, and times itself from
-opening the file to the last figure, without starting Python, without imports and, for the peer's C++ part, without
-compiling it. The peer has two parts that do the same: `cpp`, its default, and `python`. It measures the second half of
-a trace and weighs a last block that is not full by its tokens, so its rates are shown beside ours of that half, and
-differ by up to some hundredths of themselves. The coding trace, for which the peer takes no runs of blocks, is timed
-alone, from the file through prefold's own reader.
+Each side works in its own process, one at a time, in an order that rotates from round to round, and counts its CPU
+time, that of its child processes included, from opening the file to the last figure, and again from where the file has
+been read; without starting Python, without imports and, for the peer's C++ part, without compiling it. No side uses
+more than one core, so on an idle machine the time on the clock is the same.
+
+The peer has two parts that do the same: `cpp`, its default, and `python`. Both simulate each policy at each capacity;
+`cpp` reads the file in Python, gives it to a compiled program in files of its own, and reads what that says. It
+measures the second half of a trace and weighs a last block that is not full by its tokens, so its rates are shown
+beside ours of that half, and differ by up to some hundredths of themselves. The coding trace, for which the peer takes
+no runs of blocks, is timed alone, from the file through prefold's own reader.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ JOBS: dict[str, dict[str, Any]] = {
 
 PEER = """
 import json, sys, time
+from resource import RUSAGE_CHILDREN, getrusage
 from importlib.metadata import version
 from kvcache_sim.calculator import load_models_data
 from kvcache_sim.cpp_backend import ensure_cpp_simulator
@@ -49,13 +54,18 @@ probe = parse_trace_file(path, block_size=block_tokens, max_records=1)
 settings = {"model_id": model, "policies": job["policies"], "backend": backend, "models_data": data}
 size = run_sweep(probe, budgets_gib=[1.0], **settings)["metadata"]["bytesPerBlock"]
 budgets = [(count + 0.5) * size / 1024**3 for count in job["blocks"]]
-start = time.perf_counter()
+def cpu():
+    compiled = getrusage(RUSAGE_CHILDREN)
+    return time.process_time() + compiled.ru_utime + compiled.ru_stime
+start = cpu()
 trace = parse_trace_file(path, block_size=block_tokens)
+read = cpu()
 result = run_sweep(trace, budgets_gib=budgets, **settings)
-seconds = time.perf_counter() - start
+end = cpu()
 points = {point["cacheBlocks"]: point["results"]["lru"]["hitRate"] for point in result["points"]}
 rates = [points.get(count) for count in job["blocks"]]
-print(json.dumps({"seconds": seconds, "version": version("kvcache-simulator"), "second_half": rates}))
+times = {"seconds": end - start, "after_reading": end - read}
+print(json.dumps({**times, "version": version("kvcache-simulator"), "second_half": rates}))
 """
 
 
@@ -65,33 +75,31 @@ def ours(path: str, job: dict[str, Any]) -> dict[str, Any]:
 
     from prefold import __version__  # noqa: PLC0415
     from prefold.analysis.bounds import Bounds, Curve  # noqa: PLC0415
-    from prefold.analysis.record import Blocks, Place, Record  # noqa: PLC0415
-    from prefold.analysis.request import Request  # noqa: PLC0415
+    from prefold.core.tokens import count  # noqa: PLC0415
 
     class Line(msgspec.Struct):
         hash_ids: list[int]
 
     decode = msgspec.json.Decoder(Line).decode
-    start = time.perf_counter()
+    start = time.process_time()
+    with Path(path).open("rb") as lines:
+        runs = [array("I", decode(line).hash_ids).tobytes() for line in lines]
+    read = time.process_time()
     bounds, half = Bounds(), Curve(1, 0, None, (), (), ())
-    lines = Path(path).read_bytes().splitlines()
-    for number, line in enumerate(lines, start=1):
-        run = array("I", decode(line).hash_ids).tobytes()
-        size = len(run) // 4 * BLOCK_TOKENS
-        record = Record(Blocks(run, BLOCK_TOKENS, size), Place(path, number))
-        bounds.add(Request(run, BLOCK_TOKENS, size, 0.0, record))
-        if number == len(lines) // 2:
+    for number, run in enumerate(runs, start=1):
+        bounds.add_run(run, BLOCK_TOKENS, count(run) * BLOCK_TOKENS)
+        if number == len(runs) // 2:
             half = bounds.lru()
     curve = bounds.lru()
     capacities = [blocks * BLOCK_TOKENS for blocks in job["blocks"]]
     lru = [curve.hit_rate(capacity) for capacity in capacities]
-    optimum = [
-        bounds.optimum(capacity) / bounds.input_tokens for capacity in capacities if "optimal" in job["policies"]
-    ]
-    seconds = time.perf_counter() - start
+    best = bounds.optima(capacities) if "optimal" in job["policies"] else {}
+    optimum = [hits / bounds.input_tokens for hits in best.values()]
+    end = time.process_time()
     behind = curve.input_tokens - half.input_tokens
     second_half = [(curve.hit_tokens(capacity) - half.hit_tokens(capacity)) / behind for capacity in capacities]
-    return {"seconds": seconds, "version": __version__, "lru": lru, "optimum": optimum, "second_half": second_half}
+    times = {"seconds": end - start, "after_reading": end - read}
+    return {**times, "version": __version__, "lru": lru, "optimum": optimum, "second_half": second_half}
 
 
 def coding(path: str) -> dict[str, Any]:
@@ -101,7 +109,7 @@ def coding(path: str) -> dict[str, Any]:
     from prefold.analysis.interleave import interleave  # noqa: PLC0415
     from prefold.analysis.logs.log import open_log  # noqa: PLC0415
 
-    start = time.perf_counter()
+    start = time.process_time()
     bounds, encoder = Bounds(), Encoder()
     requests = units = 0
     for record in interleave(open_log([path]), 40):
@@ -111,8 +119,8 @@ def coding(path: str) -> dict[str, Any]:
     curve = bounds.lru()
     capacities = [blocks * BLOCK_TOKENS for blocks in POINTS]
     lru = [curve.hit_rate(capacity) for capacity in capacities]
-    optimum = [bounds.optimum(capacity) / bounds.input_tokens for capacity in capacities]
-    seconds = time.perf_counter() - start
+    optimum = [hits / bounds.input_tokens for hits in bounds.optima(capacities).values()]
+    seconds = time.process_time() - start
     return {"seconds": seconds, "requests": requests, "blocks": units, "lru": lru, "optimum": optimum}
 
 
@@ -138,10 +146,15 @@ def compared(job: str, sides: list[str], path: str, peer_python: str, rounds: in
     return {
         "versions": {side: results[-1][side]["version"] for side in sides},
         "results": {side: results[-1][side] for side in sides},
-        "seconds": {side: statistics.median(result[side]["seconds"] for result in results) for side in sides},
-        "ratios": {
-            side: sorted(result[side]["seconds"] / result["prefold"]["seconds"] for result in results)
-            for side in sides[1:]
+        "times": {
+            what: {
+                "seconds": {side: statistics.median(result[side][what] for result in results) for side in sides},
+                "ratios": {
+                    side: sorted(result[side][what] / result["prefold"][what] for result in results)
+                    for side in sides[1:]
+                },
+            }
+            for what in ("seconds", "after_reading")
         },
     }
 
@@ -149,11 +162,12 @@ def compared(job: str, sides: list[str], path: str, peer_python: str, rounds: in
 def show(report: dict[str, Any]) -> None:
     """Print what was measured."""
     for job, found in report["jobs"].items():
-        print(job)
-        for side, seconds in found["seconds"].items():
-            print(f"  {side} {found['versions'][side]}: {seconds:.3f} s")
-        for side, ratios in found["ratios"].items():
-            print(f"  {side} / prefold: {statistics.median(ratios):.1f} ({ratios[0]:.1f}..{ratios[-1]:.1f})")
+        for what, times in found["times"].items():
+            print(job, "after reading" if what == "after_reading" else "from the file on")
+            for side, seconds in times["seconds"].items():
+                print(f"  {side} {found['versions'][side]}: {seconds:.3f} s")
+            for side, ratios in times["ratios"].items():
+                print(f"  {side} / prefold: {statistics.median(ratios):.1f} ({ratios[0]:.1f}..{ratios[-1]:.1f})")
     results = report["jobs"]["points"]["results"]
     print(f"{'blocks':>10} {'LRU':>7} {'optimum':>8}   LRU in the second half: {', '.join(results)}")
     for index, blocks in enumerate(POINTS):

@@ -1,6 +1,6 @@
 """`python -m prefold`."""
 
-from prefold.cli.main import main
+if __name__ == "__main__":  # a second process imports this module too, and has no use for commands
+    from prefold.cli.main import main
 
-if __name__ == "__main__":
     main()

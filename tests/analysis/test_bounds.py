@@ -32,8 +32,7 @@ def lru_curve(requests: Iterable[Request]) -> Curve:
 
 
 def optimum(requests: Iterable[Request], capacities: Iterable[int]) -> dict[int, int]:
-    bounds = bounds_of(requests)
-    return {capacity: bounds.optimum(capacity) for capacity in capacities}
+    return bounds_of(requests).optima(list(capacities))
 
 
 def request(
@@ -119,8 +118,8 @@ def test_what_is_forgotten_changes_nothing_below_the_limit(requests: list[Reques
 
 
 @given(REQUESTS, st.integers(1, 6))
-def test_nodes_are_forgotten_too(requests: list[Request], most: int) -> None:
-    exact, bounds = lru_curve(requests), Bounds(most_nodes=most)
+def test_stretches_are_forgotten_too(requests: list[Request], most: int) -> None:
+    exact, bounds = lru_curve(requests), Bounds(most_stretches=most)
     for sent in requests:
         bounds.add(sent)
     curve = bounds.lru()
@@ -178,6 +177,12 @@ def test_the_optimum_lies_between_lru_and_a_cache_without_limit(requests: list[R
     assert all(curve.hit_tokens(size) <= hits <= curve.hit_tokens(None) for size, hits in found.items())
 
 
+@given(REQUESTS, st.lists(st.integers(0, 30), max_size=5))
+def test_the_optimum_does_not_depend_on_what_else_is_asked(requests: list[Request], capacities: list[int]) -> None:
+    alone = {capacity: optimum(requests, [capacity])[capacity] for capacity in capacities}
+    assert list(alone.items()) == list(optimum(requests, capacities).items())
+
+
 def test_models_and_salts_share_nothing_but_the_room() -> None:
     one, other = request([1, 2, 3], model="a"), request([1, 2, 3], model="b")
     assert 4 == lru_curve([one, other, one, other]).hit_tokens(6)
@@ -221,5 +226,5 @@ def test_the_published_figures_of_the_conversation_trace() -> None:
     curve = bounds.lru()
     assert [0.0445, 0.1118, 0.2116, 0.3257, 0.3546] == [round(curve.hit_rate(512 * size), 4) for size in blocks]
     assert 0.366 == round(curve.hit_rate(None), 3)
-    best = [bounds.optimum(512 * size) / bounds.input_tokens for size in (1_000, 10_000, 30_000, 50_000)]
-    assert [0.191, 0.366, 0.366, 0.366] == [round(rate, 3) for rate in best]
+    best = bounds.optima([512 * size for size in (1_000, 10_000, 30_000, 50_000)])
+    assert [0.191, 0.366, 0.366, 0.366] == [round(hits / bounds.input_tokens, 3) for hits in best.values()]

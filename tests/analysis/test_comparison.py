@@ -16,6 +16,7 @@ from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.comparison import Compared, Comparison, ComparisonAside, ComparisonHere
 from prefold.analysis.encode import Encoder
 from prefold.analysis.request import Request
+from prefold.analysis.second_process import SecondProcess
 from prefold.analysis.synthetic.workload import workload
 from prefold.cli.pricing import load_prices
 from prefold.errors import PrefoldError, UsageError
@@ -50,29 +51,45 @@ def compared(comparison: Comparison, count: int) -> Compared:
 
 @pytest.mark.parametrize("count", [0, 20, LONG])
 def test_both_say_the_same(count: int) -> None:
-    with ComparisonAside(caches(), no_prices) as aside:
-        there = compared(aside, count)
-        process = aside._process
+    with SecondProcess(no_prices) as second:
+        there = compared(ComparisonAside(caches(), second), count)
+        process = second.process
         assert (count == LONG) == (process is not None and process.is_alive())
     assert compared(ComparisonHere(caches(), None), count) == there
     assert process is None or not process.is_alive()
 
 
+@pytest.mark.parametrize("count", [0, 1, LONG])
+def test_one_that_was_started_before_is_used_however_few_there_are(count: int) -> None:
+    with SecondProcess(no_prices) as second:
+        second.start()
+        there = compared(ComparisonAside(caches(), second), count)
+    assert compared(ComparisonHere(caches(), None), count) == there
+
+
+def test_it_works_while_the_first_does_something_else() -> None:
+    with SecondProcess(no_prices) as second:
+        aside = ComparisonAside(caches(), second)
+        for request in requests(LONG):
+            aside.add(request)
+        aside.finish()
+        assert second.start().poll(60)
+        assert LONG == aside.result().rows[0].requests
+
+
 def test_its_errors_arrive() -> None:
-    with ComparisonAside(caches(), refuses_prices) as aside, pytest.raises(UsageError, match="no currency"):
-        compared(aside, LONG)
-    with (
-        ComparisonAside([CacheSpec("x", None, policy="magic")], no_prices) as aside,
-        pytest.raises(UsageError, match="magic"),
-    ):
-        compared(aside, LONG)
+    with SecondProcess(refuses_prices) as second, pytest.raises(UsageError, match="no currency"):
+        compared(ComparisonAside(caches(), second), LONG)
+    with SecondProcess(no_prices) as second, pytest.raises(UsageError, match="magic"):
+        compared(ComparisonAside([CacheSpec("x", None, policy="magic")], second), LONG)
 
 
 def test_one_that_is_killed_is_missed() -> None:
-    with ComparisonAside(caches(), no_prices) as aside:
+    with SecondProcess(no_prices) as second:
+        aside = ComparisonAside(caches(), second)
         for request in requests(LONG):
             aside.add(request)
-        process = aside._process
+        process = second.process
         assert process is not None
         process.kill()
         process.join()
@@ -83,7 +100,8 @@ def test_one_that_is_killed_is_missed() -> None:
 def test_an_interrupt_loses_no_request_and_sends_none_twice() -> None:
     """Ctrl-C comes at any moment, and most often while the second process is waited for."""
     sent = 0
-    with ComparisonAside(caches(), no_prices) as aside:
+    with SecondProcess(no_prices) as second:
+        aside = ComparisonAside(caches(), second)
         try:
             for request in requests(4 * LONG):
                 sent += 1
@@ -113,14 +131,15 @@ def _interrupt(_number: int, _frame: object) -> None:
 SCRIPT = """
 import sys
 sys.path.insert(0, {folder!r})
-from test_comparison import LONG, ComparisonAside, caches, no_prices, requests
+from test_comparison import LONG, ComparisonAside, SecondProcess, caches, no_prices, requests
 
 if __name__ == "__main__":
-    with ComparisonAside(caches(), no_prices) as aside:
+    with SecondProcess(no_prices) as second:
+        aside = ComparisonAside(caches(), second)
         while True:
             for request in requests(LONG):
                 aside.add(request)
-            print(aside._process.pid, flush=True)
+            print(second.process.pid, flush=True)
 """
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from prefold.analysis.encode import BLOCK_IDS, Encoder
 from prefold.analysis.encoding.bodies import BodyReader
+from prefold.analysis.encoding.memo import Memo
 from prefold.analysis.encoding.parts import Part, Texts
 from prefold.analysis.record import Blocks, Body, Place, Record
 from prefold.analysis.request import Marker
@@ -78,6 +79,14 @@ FIELDS = {
     "temperature": st.floats(allow_nan=False),
 }
 bodies = st.fixed_dictionaries({}, optional=FIELDS)
+LISTS = {
+    Dialect.ANTHROPIC: "messages",
+    Dialect.OPENAI: "messages",
+    Dialect.RESPONSES: "input",
+    Dialect.GEMINI: "contents",
+    Dialect.BEDROCK: "messages",
+}
+"""Where each dialect has its messages."""
 
 
 @settings(max_examples=400)
@@ -94,6 +103,33 @@ def test_in_parts_and_as_a_whole(values: list[dict[str, Any]], dialect: Dialect,
             assert dialect is form.dialect
             for name in ("model", "cache_salt", "cache_control", "prompt_cache_options"):
                 assert prompt.parameters.get(name) == form.parameters.get(name)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(messages, max_size=6),
+    st.lists(st.tuples(st.integers(0, 6), st.lists(messages, max_size=2)), min_size=1, max_size=6),
+    bodies,
+    st.sampled_from(sorted(LISTS)),
+    st.sampled_from(["", "s1"]),
+    st.sampled_from([None, 0, " "]),
+)
+def test_conversations_that_go_on_and_part(
+    said: list[Any],
+    turns: list[tuple[int, list[Any]]],
+    fields: dict[str, Any],
+    dialect: Dialect,
+    session: str,
+    indent: Any,
+) -> None:
+    """Each turn keeps the beginning of the one before it and puts something behind that."""
+    reader, known = BodyReader(1 << 20), Texts(counter_for("claude-3"), 1 << 20)
+    for kept, new in turns:
+        said = said[:kept] + new
+        content = json.dumps({**fields, LISTS[dialect]: said}, indent=indent).encode()
+        prompt = Prompt.parse(content, dialect)
+        expected = outcome(lambda prompt=prompt: Texts(counter_for("claude-3"), 0).part(prompt.segments))
+        assert expected == outcome(lambda content=content: reader.read(Body(content, dialect), known, session).part)
 
 
 def outcome(read: Callable[[], Part]) -> Part | str:
@@ -237,6 +273,34 @@ def test_what_is_remembered_is_bounded_and_changes_nothing() -> None:
     for content in bodies:
         body = Body(content, Dialect.ANTHROPIC)
         assert remembering.read(body, texts_of) == forgetful.read(body, texts_of)
+
+
+@pytest.mark.parametrize("session", ["", "s1"])
+@pytest.mark.parametrize("last", ["Why?", 'a "quoted" }] and a backslash \\', "ß 🙂"])
+def test_of_a_conversation_that_goes_on_only_what_is_new_is_read(session: str, last: str) -> None:
+    reader, known = BodyReader(1 << 20), Texts(counter_for(CLAUDE), 1 << 20)
+    split, sizes = reader._items, []
+
+    def counted(raw: Any) -> Any:
+        sizes.append(len(bytes(raw)))
+        return split(raw)
+
+    reader._items = counted
+    conversation = [{"role": "user", "content": f"message {number} {last}" * 20} for number in range(60)]
+    for turn in range(1, 61):
+        reader.read(Body(json.dumps({"messages": conversation[:turn]}).encode(), Dialect.ANTHROPIC), known, session)
+    brackets = 60 * len("[0]")
+    assert len(json.dumps(conversation)) + brackets >= sum(sizes)
+
+
+def test_what_is_remembered_in_place_of_something_else_takes_its_room() -> None:
+    memo: Memo[str, int] = Memo(20, lambda _, size: size)
+    memo.put("one", 2)
+    for size in range(8):
+        memo.put("other", size)
+    assert (2, 7) == (memo.get("one"), memo.get("other"))
+    memo.put("third", 2)
+    assert (2, 7, 2) == (memo.get("one"), memo.get("other"), memo.get("third"))
 
 
 BREAKS = Path(__file__).parents[3] / "shared" / "data" / "breaks"

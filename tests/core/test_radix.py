@@ -75,6 +75,21 @@ def test_a_split_cuts_values_where_sequences_part() -> None:
     assert {(0, 2), (2, 3), (3, 6), (0, 3)} == {(node.start, node.stop) for node in tree.nodes()}
 
 
+def test_the_node_that_ends_at_a_position_is_found_from_below_or_made() -> None:
+    tree = Tree()
+    tree.add("ab")
+    leaf = tree.add("abcdef").node
+    tree.pin(leaf)
+    assert leaf is tree.ending(leaf, 6)
+    assert "ab" == tree.ending(leaf, 2).value
+    assert tree.root is tree.ending(leaf, 0) is tree.ending(tree.root, 0)
+    assert {"ab", "ab/cdef"} == paths(tree)
+    assert ("cde", 1) == (tree.ending(leaf, 5).value, tree.ending(leaf, 5).pins)
+    assert "a" == tree.ending(leaf, 1).value
+    assert {"a", "a/b", "a/b/cde", "a/b/cde/f"} == paths(tree)
+    assert (6, "f") == (leaf.stop, leaf.value)
+
+
 def test_a_match_may_end_inside_a_node() -> None:
     tree = Tree()
     node = tree.add("abcd").node

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from prefold.server import asgi
 from prefold.server.asgi import ClientGone, Exchange, HttpError
 
 
@@ -34,18 +33,16 @@ def test_a_body_in_parts():
 
 
 @pytest.mark.parametrize("headers", [[], [(b"content-length", b"11")], [(b"content-length", b"9" * 5000)]])
-def test_a_body_that_is_too_large(monkeypatch, headers):
-    monkeypatch.setattr(asgi, "BODY_LIMIT", 10)
+def test_a_body_that_is_too_large(headers):
     made, _ = exchange([part(b"123456", more=True), part(b"12345", more=True)], headers)
     with pytest.raises(HttpError) as caught:
-        asyncio.run(made.body())
+        asyncio.run(made.body(limit=10))
     assert 413 == caught.value.status
 
 
-def test_a_body_of_just_the_limit(monkeypatch):
-    monkeypatch.setattr(asgi, "BODY_LIMIT", 10)
+def test_a_body_of_just_the_limit():
     made, _ = exchange([part(b"1234567890", more=False)], [(b"content-length", b"10")])
-    assert b"1234567890" == asyncio.run(made.body())
+    assert b"1234567890" == asyncio.run(made.body(limit=10))
 
 
 def test_a_client_that_leaves_amid_its_body():
@@ -54,11 +51,10 @@ def test_a_client_that_leaves_amid_its_body():
         asyncio.run(made.body())
 
 
-def test_a_client_that_stops_amid_its_body(monkeypatch):
-    monkeypatch.setattr(asgi, "BODY_SECONDS", 0.01)
+def test_a_client_that_stops_amid_its_body():
     made, _ = exchange([part(b"1", more=True)])
     with pytest.raises(HttpError) as caught:
-        asyncio.run(made.body())
+        asyncio.run(made.body(seconds=0.01))
     assert 408 == caught.value.status
 
 

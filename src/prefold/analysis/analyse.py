@@ -130,6 +130,8 @@ class Analysis:
         hit = sum(row.tokens for row in rows if row.reason is Reason.HIT)
         avoidable = sum(row.avoidable for row in rows)
         bill = self._bill
+        self._comparison.finish()
+        order, flame = self._opening.as_json(), self._flame.as_json()
         compared = self._comparison.result()
         analysis: dict[str, Any] = {
             "schema_version": 1,
@@ -157,13 +159,13 @@ class Analysis:
             ],
             "reported": self._of_reported(),
             "breaks": self._breaks(),
-            "order": self._opening.as_json(),
+            "order": order,
             "capacity": compared.capacity and {"unit_bytes": self._options.bytes_per_token, **compared.capacity},
             "over_time": self._timeline.as_json() if self._times else [],
             "caches": [row.as_json() for row in compared.rows],
             "routes": five_routes(self._routes, bill, avoidable),
             "situation": str(self._situation()),
-            "flame": self._flame.as_json(),
+            "flame": flame,
             "redacted": False,
         }
         analysis["advice"] = advise(self._situation(), analysis, reading)

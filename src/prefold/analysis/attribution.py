@@ -11,10 +11,11 @@ The positions of a prompt are cut into stretches, each with one reason, so that 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from prefold.analysis.breaks.contents import Contents, Repeats, rest_of_segment
 from prefold.analysis.breaks.diagnosis import Compared, Diagnoses, Diagnosis
@@ -63,11 +64,12 @@ _CAUSES: Mapping[Reason, Diagnosis] = MappingProxyType(
         Reason.OTHER_TENANT: Diagnosis("salt", "cache_salt"),
     }
 )
+_KEYS: Mapping[Reason, _Key] = MappingProxyType({reason: (reason, _CAUSES.get(reason, _NOTHING)) for reason in Reason})
+_NEVER_LOST = frozenset(key for reason, key in _KEYS.items() if reason not in AVOIDABLE | _ELSEWHERE)
 _HISTORY_CHANGED = "Blocks that were sent before come behind other ones; the trace does not say why."
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """Tokens with one reason.
 
     Attributes:
@@ -155,15 +157,6 @@ class _Broken:
         _count_word(self.miss_reasons, request.record.miss_reason)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Tokens of one request with one reason."""
-
-    reason: Reason
-    tokens: int
-    diagnosis: Diagnosis = _NOTHING
-
-
 class Attribution:
     """Attributes requests, in order of time. What it remembers of them is bounded.
 
@@ -185,13 +178,8 @@ class Attribution:
         self._contents = Contents()
         self._recent = Recent()
         self._diagnoses = Diagnoses()
-        self._rows: dict[_Key, _Total] = {(Reason.UNEXPLAINED, _NOTHING): _Total()}
-        self._broken: dict[_Key, _Broken] = {}
-
-    @property
-    def comparisons(self) -> int:
-        """Pairs of requests that were compared in full."""
-        return self._diagnoses.comparisons
+        self._rows: dict[_Key, _Total] = defaultdict(_Total, {_KEYS[Reason.UNEXPLAINED]: _Total()})
+        self._broken: dict[_Key, _Broken] = defaultdict(_Broken)
 
     def add(self, request: Request, served: Served) -> list[Row]:
         """Attribute the tokens of a request.
@@ -206,23 +194,20 @@ class Attribution:
         known = self.history.add(request)
         sender = self._contents.sender(request, known.own // request.unit)
         earlier = self._recent.get(sender)
-        totals: dict[_Key, int] = {}
-        for part in self._parts(request, served, known, sender):
-            key = part.reason, part.diagnosis
-            totals[key] = totals.get(key, 0) + part.tokens
+        totals = self._totals(request, served, known, sender)
         recoverable = self._recoverable(request, max(served.hit, known.own), totals)
         rows = []
-        for (reason, diagnosis), tokens in totals.items():
-            key = reason, diagnosis
+        for key, tokens in totals.items():
+            reason, (cause, path) = key
             back = recoverable.get(key, 0)
             avoidable = back if reason in AVOIDABLE else 0
-            rows.append(Row(reason, diagnosis.cause, diagnosis.path, tokens, 1, avoidable))
-            total = self._rows.setdefault(key, _Total())
+            rows.append(Row(reason, cause, path, tokens, 1, avoidable))
+            total = self._rows[key]
             total.tokens += tokens
             total.requests += 1
             total.avoidable += avoidable
             if _is_break(*key, request):
-                self._broken.setdefault(key, _Broken()).add(tokens, back, request, earlier)
+                self._broken[key].add(tokens, back, request, earlier)
         self.input_tokens += request.tokens
         _count_word(self.miss_reasons, request.record.miss_reason)
         return rows
@@ -238,9 +223,11 @@ class Attribution:
             sent: tokens of its beginning that were sent before in its scope.
             totals: its tokens.
         """
-        steps = Steps(self._rules or rules_of_request(request), request.unit)
         found: dict[_Key, int] = {}
-        served = totals.get((Reason.HIT, _NOTHING), 0)
+        if _NEVER_LOST.issuperset(totals):  # as of most requests
+            return found
+        steps = Steps(self._rules or rules_of_request(request), request.unit)
+        served = totals.get(_KEYS[Reason.HIT], 0)
         for group in (AVOIDABLE, _ELSEWHERE):
             lost = {key: tokens for key, tokens in totals.items() if key[0] in group and _is_avoidable(*key)}
             sent += sum(tokens for (reason, _), tokens in lost.items() if reason not in _SENT_IN_SCOPE)
@@ -255,8 +242,8 @@ class Attribution:
         """All reasons, in their order, the causes of each by tokens; one for `unexplained` in any case."""
         order = list(Reason)
         rows = [
-            Row(reason, diagnosis.cause, diagnosis.path, total.tokens, total.requests, total.avoidable)
-            for (reason, diagnosis), total in self._rows.items()
+            Row(reason, cause, path, total.tokens, total.requests, total.avoidable)
+            for (reason, (cause, path)), total in self._rows.items()
         ]
         return sorted(rows, key=lambda row: (order.index(row.reason), -row.tokens, row.cause, row.path))
 
@@ -267,25 +254,29 @@ class Attribution:
         ]
         return sorted(found, key=lambda each: (-each.gain_tokens, -each.tokens, each.cause, each.path))
 
-    def _parts(self, request: Request, served: Served, known: Known, sender: int | None) -> Iterator[_Part]:
-        """The stretches of a prompt, from its start on."""
-        hit = min(served.hit, request.tokens)
-        if hit:
-            yield _Part(Reason.HIT, hit)
-        position = hit
-        ends = [(loss.reason, min(loss.stop, known.own)) for loss in served.lost]
-        ends += (
-            (served.otherwise, known.own),
-            (Reason.OTHER_TENANT, known.tenants),
-            (Reason.OTHER_MODEL, known.anywhere),
-        )
-        for reason, end in ends:
-            if end > position:
-                yield _Part(reason, end - position, _CAUSES.get(reason, _NOTHING))
-                position = end
-        yield from self._unsent(request, known.own // request.unit, position, sender)
+    def _totals(self, request: Request, served: Served, known: Known, sender: int | None) -> dict[_Key, int]:
+        """The tokens of a request by why they are as they are, in the order in which they begin."""
+        position = min(served.hit, request.tokens)
+        totals: dict[_Key, int] = defaultdict(int)
+        if position:
+            totals[_KEYS[Reason.HIT]] = position
+        if known.anywhere > position:
+            ends = (
+                *((loss.reason, min(loss.stop, known.own)) for loss in served.lost),
+                (served.otherwise, known.own),
+                (Reason.OTHER_TENANT, known.tenants),
+                (Reason.OTHER_MODEL, known.anywhere),
+            )
+            for reason, end in ends:
+                if end > position:
+                    totals[_KEYS[reason]] += end - position
+                    position = end
+        self._add_unsent(totals, request, known.own // request.unit, position, sender)
+        return totals
 
-    def _unsent(self, request: Request, known: int, position: int, sender: int | None) -> Iterator[_Part]:
+    def _add_unsent(
+        self, totals: dict[_Key, int], request: Request, known: int, position: int, sender: int | None
+    ) -> None:
         """Behind all that was ever sent: content that is repeated, and what is new; then the rest of a last block."""
         unit, units = request.unit, request.units
         start = -(-position // unit)
@@ -300,15 +291,15 @@ class Attribution:
             diagnosis = self._diagnose(request, known, repeats, earlier, self._recent.get(sender))
             for stretch in repeats.stretches if is_sure or diagnosis.cause else ():
                 if stretch.start * unit > position:
-                    yield _Part(Reason.COLD, stretch.start * unit - position)
-                yield _Part(Reason.CHANGED_PREFIX, (stretch.stop - stretch.start) * unit, diagnosis)
+                    totals[_KEYS[Reason.COLD]] += stretch.start * unit - position
+                totals[Reason.CHANGED_PREFIX, diagnosis] += (stretch.stop - stretch.start) * unit
                 position = stretch.stop * unit
         self._recent.put(turn.conversation, request)
         whole = max(position, units * unit)
         if whole > position:
-            yield _Part(Reason.COLD, whole - position)
+            totals[_KEYS[Reason.COLD]] += whole - position
         if request.tokens > whole:
-            yield _Part(Reason.COLD if start < units else Reason.BLOCK_TAIL, request.tokens - whole)
+            totals[_KEYS[Reason.COLD if start < units else Reason.BLOCK_TAIL]] += request.tokens - whole
 
     def _diagnose(
         self, request: Request, known: int, repeats: Repeats, earlier: Earlier | None, opening: Earlier | None
@@ -321,7 +312,7 @@ class Attribution:
         key = Reason.CHANGED_PREFIX, diagnosis
         if not _is_break(*key, request):
             return diagnosis
-        broken = self._broken.setdefault(key, _Broken())
+        broken = self._broken[key]
         if isinstance(answer, Compared):
             down = Steps(self._rules or rules_of_request(request), 1).down
             hit = down(answer.hit_tokens)

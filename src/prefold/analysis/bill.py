@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from prefold.analysis.attribution import Row
@@ -12,7 +13,7 @@ from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.reported import reported_usage
 from prefold.analysis.request import Request
 from prefold.analysis.tally import Billed, PriceOf
-from prefold.providers.prices import Prices
+from prefold.providers.prices import PER_MILLION, Prices
 
 _Key = tuple[Reason, str, str]
 
@@ -42,7 +43,7 @@ class Bill:
         self._possible = 0.0
         self._computed = 0.0  # if nothing came from a cache
         self._read = 0.0  # if everything did
-        self._rows: dict[_Key, _Sums] = {}
+        self._rows: defaultdict[_Key, _Sums] = defaultdict(_Sums)
 
     def add(self, request: Request, served: Served, rows: Sequence[Row]) -> None:
         """Count a request. Where its usage was reported, that is what was paid for.
@@ -54,7 +55,7 @@ class Bill:
         """
         usage = reported_usage(request)
         sent = request.tokens if usage is None else usage.input
-        price = self._price_of(replace(request, tokens=sent))  # what was billed decides which price holds
+        price = self._price_of(request, sent)  # what was billed decides which price holds
         if price is None:
             self._unpriced += 1
             return
@@ -63,25 +64,26 @@ class Bill:
             billed.add(sent, served)
         else:
             billed.add_usage(usage)
-        avoidable = sum(row.avoidable for row in rows)
+        avoidable = sum([row.avoidable for row in rows])
         if request.tokens:
             avoidable = avoidable * sent // request.tokens
         now = billed.cost(price)
+        all_read = sent * price.read / PER_MILLION
         self._now += now
-        self._possible += min(now, _had_read(billed, avoidable).cost(price))
-        self._computed += Billed(uncached=sent).cost(price)
-        self._read += Billed(read=sent).cost(price)
+        self._possible += min(now, _had_read(billed, avoidable).cost(price)) if avoidable else now
+        self._computed += sent * price.input / PER_MILLION
+        self._read += all_read
         self._tokens += request.tokens
-        self._share(now, Billed(read=billed.read).cost(price), Billed(read=sent).cost(price), request.tokens, rows)
+        self._share(now, billed.read * price.read / PER_MILLION, all_read, request.tokens, rows)
 
     def _share(self, now: float, read: float, all_read: float, tokens: int, rows: Sequence[Row]) -> None:
         """Share what a request costs among its rows: what was read has its price, and all else bears the rest."""
-        hit = sum(row.tokens for row in rows if row.reason is Reason.HIT)
+        hit = sum([row.tokens for row in rows if row.reason is Reason.HIT])
         if not hit or hit == tokens:
             read = now * hit / (tokens or 1)
         for row in rows:
             part = read * row.tokens / hit if row.reason is Reason.HIT else (now - read) * row.tokens / (tokens - hit)
-            sums = self._rows.setdefault(row.key, _Sums())
+            sums = self._rows[row.key]
             sums.cost += part
             sums.beyond_reading += max(0.0, part - all_read * row.tokens / tokens)
 

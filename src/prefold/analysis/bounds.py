@@ -21,23 +21,20 @@ Capacities and hits are in tokens; distances are counted in units, the ids of a 
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby
-from operator import attrgetter
+from heapq import heappop, heappush
+from itertools import accumulate, compress
+from operator import add
 from typing import Any
 
 from prefold.analysis.memory import MOST_NODES, MOST_UNITS
 from prefold.analysis.request import Request
-from prefold.core.keys import Scope
-from prefold.core.radix import Leaves, RadixTree
-from prefold.core.tokens import count
+from prefold.core.tokens import WIDTH, common_prefix, count
 from prefold.errors import UsageError
-
-_USED = attrgetter("used")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +78,62 @@ class Curve:
         return self.hit_tokens(capacity) / self.input_tokens if self.input_tokens else 0.0
 
 
+class _Stretch:
+    """What an owner has left of its path.
+
+    Attributes:
+        owner: the number of the request.
+        run: its units, packed; never empty.
+        forks: by the positions behind its units, in order, the stretches that go on there, each under its first unit.
+            All of them have earlier owners.
+        siblings: where it is found itself, under `key`: a fork, or the beginnings of all paths.
+    """
+
+    __slots__ = ("forks", "key", "owner", "run", "siblings")
+
+    def __init__(self, owner: int, run: bytes, forks: dict[int, _Fork], siblings: _Fork, key: Hashable) -> None:
+        self.owner = owner
+        self.run = run
+        self.forks = forks
+        self.siblings = siblings
+        self.key = key
+        siblings[key] = self
+
+    def shared(self, path: bytes, position: int) -> int:
+        """Units from `position` on, where it begins, that it shares with a path."""
+        run, start = self.run, position * WIDTH
+        if path[start : start + len(run)] == run:
+            return count(run)
+        for place in self.forks:  # most paths leave where others have left
+            cut, stop = place * WIDTH - start, place * WIDTH
+            if path[start:stop] == run[:cut] and path[stop : stop + WIDTH] != run[cut : cut + WIDTH]:
+                return place - position
+            break
+        return common_prefix(run, path, position)
+
+    def lose(self, shared: int, position: int, forks: dict[int, _Fork]) -> bool:
+        """Have a new owner take the first units, up to `position`, and their forks; whether anything is left.
+
+        What is left hangs at the fork behind them.
+        """
+        rest = self.run[shared * WIDTH :]
+        if not rest:
+            forks |= self.forks
+            return False
+        for place in tuple(self.forks):
+            if place > position:
+                break
+            forks[place] = self.forks.pop(place)
+        self.run, self.key = rest, rest[:WIDTH]
+        self.siblings = forks.setdefault(position, {})
+        self.siblings[self.key] = self
+        return True
+
+
+_Fork = dict[Hashable, _Stretch]
+_NO_FORK: _Fork = {}
+
+
 class Bounds:
     """What caches of any size could hit, learned request by request.
 
@@ -94,19 +147,19 @@ class Bounds:
 
     Args:
         most_units: units that are remembered; beyond so many, those whose last use lies furthest back are forgotten.
-        most_nodes: nodes of the tree that are remembered.
+        most_stretches: stretches that are remembered.
     """
 
-    def __init__(self, most_units: int = MOST_UNITS, most_nodes: int = MOST_NODES) -> None:
+    def __init__(self, most_units: int = MOST_UNITS, most_stretches: int = MOST_NODES) -> None:
         self.unit = 0
         """Tokens that an id stands for; 0 before the first request."""
         self.input_tokens = 0
         self._most_units = most_units
-        self._most_nodes = most_nodes
+        self._most_stretches = most_stretches
         self._remembered: int | None = None  # units that were never fewer, once some had been forgotten
-        self._leaves: Leaves[None] = Leaves()
-        self._tree: RadixTree[None] = RadixTree(None, _no_values, self._leaves)
-        self._owned = _Sums()
+        self._beginnings: _Fork = {}
+        self._stretches: OrderedDict[int, _Stretch] = OrderedDict()  # by owner, in order of time
+        self._owned = _Sums()  # units by owner
         # One entry for each stretch that is used again: who used it, who does next, its hits, and the place before it
         # in the list of all blocks.
         self._used, self._next, self._size, self._before = array("I"), array("I"), array("q"), array("q")
@@ -122,54 +175,79 @@ class Bounds:
                 f"{request.record.place} has ids of {request.unit} tokens, the requests before it of {self.unit}.",
                 hint="Give logs of text and of blocks one by one.",
             )
-        self.unit = request.unit
-        self.input_tokens += request.tokens
-        path = request.run + request.output
-        readable = request.units - (request.unit == 1)
-        tree, owned = self._tree, self._owned
-        now = owned.length
+        self.add_run(request.run, request.unit, request.tokens, request.scope, request.output)
+
+    def add_run(
+        self, run: bytes, unit: int, tokens: int, scope: tuple[str, str | None] = ("", None), output: bytes = b""
+    ) -> None:
+        """Note a request given by its parts, which are those of `Request`; `unit` is that of the requests before it."""
+        self.unit = unit
+        self.input_tokens += tokens
+        path = run + output
         if not path:
             return
-        end = tree.insert(path, Scope(namespace=repr(request.scope)), _no_value, now).node
-        for owner, group in groupby(reversed(end.path()), key=_USED):  # tails first, so owners in order of time
-            if owner == now:
-                continue
-            nodes = list(group)
-            start, stop = nodes[-1].start, nodes[0].stop
-            if start < readable:
+        self._use(path, count(run) - (unit == 1), (scope, path[:WIDTH]))
+        if self._owned.total > self._most_units or len(self._stretches) > self._most_stretches:
+            self._forget()
+
+    def _use(self, path: bytes, readable: int, beginning: Hashable) -> None:
+        """Make a new request the owner of a path.
+
+        Args:
+            path: what it uses.
+            readable: units of it that may hit.
+            beginning: what its first unit is found under.
+        """
+        owned, stretches = self._owned, self._stretches
+        now = owned.length
+        forks: dict[int, _Fork] = {}
+        siblings, key, position = self._beginnings, beginning, 0
+        while stretch := siblings.get(key):
+            owner = stretch.owner
+            shared = stretch.shared(path, position)
+            before = owned.take(owner, shared)
+            if position < readable:
                 self._used.append(owner)
                 self._next.append(now)
-                self._size.append(min(stop, readable) - start)
-                self._before.append(owned.after(owner))
-            owned.add(owner, start - stop)
+                self._size.append(min(shared, readable - position))
+                # What this path took from stretches before this one had later owners.
+                self._before.append(before + position)
+            del siblings[key]
+            if not siblings:
+                forks.pop(position, None)
+            position += shared
+            if stretch.lose(shared, position, forks):
+                siblings = forks[position]
+            else:
+                del stretches[owner]
+                siblings = forks.get(position, _NO_FORK)
+            key = path[position * WIDTH : (position + 1) * WIDTH]
+        stretches[now] = _Stretch(now, path, forks, self._beginnings, beginning)
         owned.append(count(path))
-        tree.touch(end, now)
-        self._forget()
 
     def _forget(self) -> None:
-        tree = self._tree
-        while tree.size > self._most_units or tree.node_count > self._most_nodes:
-            leaf = self._leaves.oldest()
-            if leaf is None:
-                raise AssertionError("units in the tree without a leaf")
-            gone = leaf.length
-            if tree.node_count <= self._most_nodes:
-                gone = min(gone, tree.size - self._most_units)
-            self._owned.add(leaf.used, -gone)
-            tree.truncate(leaf, leaf.length - gone)
-            self._remembered = min(tree.size, self._remembered or tree.size)
+        owned, stretches = self._owned, self._stretches
+        while owned.total > self._most_units or len(stretches) > self._most_stretches:
+            oldest = next(iter(stretches.values()))  # every other one at its forks would be older still
+            gone = count(oldest.run)
+            if len(stretches) <= self._most_stretches:
+                gone = min(gone, owned.total - self._most_units)
+            owned.take(oldest.owner, gone)
+            oldest.run = oldest.run[: -gone * WIDTH]
+            if not oldest.run:
+                del stretches[oldest.owner], oldest.siblings[oldest.key]
+            self._remembered = min(owned.total, self._remembered or owned.total)
 
     @property
     def is_exact(self) -> bool:
-        """Whether nothing was forgotten; else the optimum is at least what `optimum` says."""
+        """Whether nothing was forgotten; else the optimum is at least what `optima` says."""
         return self._remembered is None
 
     def lru(self) -> Curve:
         """Hits of least recently used at every capacity."""
-        bends: dict[int, int] = {}
-        for before, size in zip(self._before, self._size, strict=True):
-            bends[before] = bends.get(before, 0) + 1
-            bends[before + size] = bends.get(before + size, 0) - 1
+        bends = dict(Counter(self._before))
+        for stop, number in Counter(map(add, self._before, self._size)).items():
+            bends[stop] = bends.get(stop, 0) - number
         corners = sorted(bends)
         slopes = list(accumulate(bends[corner] for corner in corners))
         rises = (slope * (stop - start) for slope, start, stop in zip(slopes, corners, corners[1:], strict=False))
@@ -177,32 +255,28 @@ class Bounds:
         limit = None if self._remembered is None else self._remembered * self.unit
         return Curve(self.unit or 1, self.input_tokens, limit, corners, hits, slopes)
 
-    def optimum(self, capacity: int) -> int:
-        """The most input tokens that any cache of `capacity` tokens could hit."""
-        places = capacity // (self.unit or 1)
-        held = [0] * self._owned.length  # units by the request that uses them next
-        last_used: list[int] = []  # a heap of those requests, the last one first
-        size = hits = now = 0
-        order = sorted(range(len(self._used)), key=self._used.__getitem__)
-        for stretch in order:
-            used, following, units = self._used[stretch], self._next[stretch], self._size[stretch]
-            while now <= used:
-                hits += held[now]
-                size -= held[now]
-                held[now] = 0
-                now += 1
-            if not held[following]:
-                heapq.heappush(last_used, -following)
-            held[following] += units
-            size += units
-            while size > places:
-                furthest = -last_used[0]
-                gone = min(size - places, held[furthest])
-                held[furthest] -= gone
-                size -= gone
-                if not held[furthest]:
-                    heapq.heappop(last_used)
-        return (hits + sum(held[now:])) * (self.unit or 1)
+    def optima(self, capacities: Sequence[int]) -> dict[int, int]:
+        """The most input tokens that any cache could hit, by its capacity in tokens.
+
+        What is dropped at one capacity is dropped at every smaller one too (Mattson et al. 1970 on MIN), so each goes
+        on with what the next larger one kept, and those where nothing overlaps too often cost nothing.
+        """
+        unit = self.unit or 1
+        used, following, size = self._used, self._next, self._size
+        change = [0] * (self._owned.length + 1)
+        for start, stop, units in zip(used, following, size, strict=True):
+            change[start] += units
+            change[stop] -= units
+        most = max(accumulate(change))
+        best: dict[int, int] = {}
+        for capacity in sorted(capacities, reverse=True):
+            if capacity // unit < most:
+                most = capacity // unit
+                size = _kept(used, following, size, most)
+                used, following = array("I", compress(used, size)), array("I", compress(following, size))
+                size = array("q", filter(None, size))
+            best[capacity] = sum(size) * unit
+        return {capacity: best[capacity] for capacity in capacities}
 
     def as_json(self, capacities: Iterable[int], curve: Curve) -> dict[str, Any]:
         """Hit rates at capacities in tokens, and of a cache without limit.
@@ -212,12 +286,14 @@ class Bounds:
             curve: what `lru` gives.
         """
         total = self.input_tokens or 1
+        capacities = list(capacities)
+        best = self.optima(capacities)
         return {
             "points": [
                 {
                     "tokens": capacity,
                     "lru": round(curve.hit_rate(capacity), 6),
-                    "optimum": round(self.optimum(capacity) / total, 6),
+                    "optimum": round(best[capacity] / total, 6),
                 }
                 for capacity in capacities
             ],
@@ -225,46 +301,75 @@ class Bounds:
         }
 
 
+def _kept(used: array[int], following: array[int], size: array[int], places: int) -> array[int]:
+    """How much of each stretch MIN keeps from its use to the following one, of `places` that it has.
+
+    MIN looks the same in both directions of time. It runs backwards here, as the stretches are in order of their
+    following use: it drops what was used longest ago.
+    """
+    kept = size[:]
+    now = following[-1] if following else 0
+    held = 0
+    ends = [0] * now  # units held by the request that used them
+    oldest: list[int] = []  # a heap of stretches by that request
+    for stretch in range(len(used) - 1, -1, -1):
+        while now > following[stretch]:
+            now -= 1
+            held -= ends[now]
+        user, units = used[stretch], size[stretch]
+        ends[user] += units
+        held += units
+        heappush(oldest, user * len(used) + stretch)
+        while held > places:
+            user, last = divmod(oldest[0], len(used))
+            gone = min(held - places, kept[last])
+            kept[last] -= gone
+            ends[user] -= gone
+            held -= gone
+            if not kept[last]:
+                heappop(oldest)
+    return kept
+
+
 class _Sums:
-    """A growing list of counts with sums of its parts: a tree of Fenwick (1994), O(log n) a call."""
+    """A growing list of counts with sums of its parts: a tree of Fenwick (1994), O(log n) a call.
+
+    The last count, which changes the most, stays beside the tree until another one is appended.
+    """
 
     def __init__(self) -> None:
+        self.total = 0
+        """The sum of all counts."""
+        self.length = 0
+        """How many there are."""
         self._sums = array("q", [0])
-        self._total = 0
-
-    @property
-    def length(self) -> int:
-        return len(self._sums) - 1
+        self._last = 0
 
     def append(self, value: int) -> None:
-        self._total += value
-        index, step = len(self._sums), 1
-        while not index & step:
-            value += self._sums[index - step]
-            step <<= 1
-        self._sums.append(value)
+        if self.length:
+            index, part, step = self.length, self._last, 1
+            while not index & step:
+                part += self._sums[index - step]
+                step <<= 1
+            self._sums.append(part)
+        self.total += value
+        self.length += 1
+        self._last = value
 
-    def add(self, index: int, change: int) -> None:
-        self._total += change
+    def take(self, index: int, part: int) -> int:
+        """Lower a count by a part of it; returns the sum of all counts behind it."""
+        after = self.total
+        self.total -= part
         index += 1
+        if index == self.length:
+            self._last -= part
+            return 0
         sums = self._sums
-        while index < len(sums):
-            sums[index] += change
+        below = index
+        while below:
+            after -= sums[below]
+            below &= below - 1
+        while index < self.length:
+            sums[index] -= part
             index += index & -index
-
-    def after(self, index: int) -> int:
-        """The sum of all counts behind `index`."""
-        index += 1
-        rest = self._total
-        while index:
-            rest -= self._sums[index]
-            index &= index - 1
-        return rest
-
-
-def _no_values(_value: None, _length: int) -> tuple[None, None]:
-    return None, None
-
-
-def _no_value(_start: int, _stop: int) -> None:
-    return None
+        return after

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import pickle
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from prefold.analysis.bounds import Bounds
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.coarse import coarsened
 from prefold.analysis.request import Request
+from prefold.analysis.second_process import SecondProcess, uninterrupted
 from prefold.analysis.shipping import pack_requests, unpack_requests
 from prefold.analysis.simulate import SimulatedRow, Simulation
-from prefold.errors import PrefoldError
 from prefold.providers.prices import Prices
 
-_BATCH = 64
-"""Requests that are sent at once."""
+_BATCH = 16
+"""Requests that are sent at once; larger batches take longer, since their buffers are new memory each time."""
 _WORTH_A_PROCESS = 512
 """Requests below which starting a process takes longer than it saves."""
 
@@ -46,6 +41,9 @@ class Comparison(Protocol):
 
     def add(self, request: Request) -> None:
         """Take in the next request."""
+
+    def finish(self) -> None:
+        """Say that there are no more, so that the result can be made while the caller does something else."""
 
     def result(self) -> Compared:
         """What all caches did."""
@@ -71,6 +69,9 @@ class ComparisonHere:
         self._simulation.add(request)
         self._bounds.add(coarsened(request))
 
+    def finish(self) -> None:
+        """See `Comparison`: there is nobody else to make the result."""
+
     def result(self) -> Compared:
         """See `Comparison`."""
         return Compared(self._simulation.rows(), self._capacity())
@@ -86,132 +87,68 @@ class ComparisonHere:
 
 
 class ComparisonAside:
-    """Compares in a second process, once the log turns out long enough; to be used in a `with` statement.
-
-    The process imports the main module as `multiprocessing` does, so a script that uses this needs the usual guard.
+    """Compares in a second process, once the log turns out long enough, or from the start where that runs already.
 
     Args:
         specs: the caches.
-        load_prices: says what tokens cost, None to leave costs out; each process loads them for itself, which takes
-            less than to send them.
+        second: the process, which knows what tokens cost; it is started here if that has not been done.
     """
 
-    def __init__(self, specs: Sequence[CacheSpec], load_prices: Callable[[], Prices | None]) -> None:
+    def __init__(self, specs: Sequence[CacheSpec], second: SecondProcess) -> None:
         self._specs = specs
-        self._load_prices = load_prices
+        self._second = second
         self._waiting: list[Request] = []
-        self._is_long = False
-        self._process: multiprocessing.process.BaseProcess | None = None
-        self._connection: Connection | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        if self._process is not None:
-            self._process.terminate()
-            self._process.join()
+        self._is_aside = False
+        self._is_finished = False
 
     def add(self, request: Request) -> None:
         """See `Comparison`."""
         self._waiting.append(request)
-        if len(self._waiting) >= (_BATCH if self._is_long else _WORTH_A_PROCESS):
+        if len(self._waiting) >= (_BATCH if self._second.is_started else _WORTH_A_PROCESS):
             self._send()
+
+    def finish(self) -> None:
+        """See `Comparison`.
+
+        Raises:
+            PrefoldError: what the other process raised.
+        """
+        if self._second.is_started and not self._is_finished:
+            self._send()
+            self._second.send(b"")
+            self._is_finished = True
 
     def result(self) -> Compared:
         """See `Comparison`.
 
         Raises:
-            UsageError: what the other process raised.
+            PrefoldError: what the other process raised.
         """
-        if self._connection is None:
-            here = ComparisonHere(self._specs, self._load_prices())
-            for request in self._waiting:
-                here.add(request)
-            return here.result()
-        self._send()
-        self._connection.send_bytes(b"")
-        return self._answer(self._connection)
+        self.finish()
+        if self._is_finished:
+            compared: Compared = self._second.answer()
+            return compared
+        here = ComparisonHere(self._specs, self._second.load_prices())
+        for request in self._waiting:
+            here.add(request)
+        return here.result()
 
     def _send(self) -> None:
-        with _uninterrupted():
-            if self._connection is None:
-                self._connection = self._start()
-                self._is_long = True
+        with uninterrupted():
+            if not self._is_aside:
+                self._second.send(pickle.dumps(list(self._specs)))
+                self._is_aside = True
             for start in range(0, len(self._waiting), _BATCH):
-                try:
-                    self._connection.send_bytes(pack_requests(self._waiting[start : start + _BATCH]))
-                except OSError:  # it stopped, and says why
-                    self._answer(self._connection)
+                self._second.send(pack_requests(self._waiting[start : start + _BATCH]))
             self._waiting.clear()
 
-    def _start(self) -> Connection:
-        context = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_compare, args=(theirs, self._specs, self._load_prices), daemon=True)
-        with _deaf_children():
-            process.start()
-        self._process = process
-        theirs.close()
-        return ours
 
-    def _answer(self, connection: Connection) -> Compared:
-        try:
-            answer = connection.recv()
-        except (EOFError, OSError):
-            raise PrefoldError(
-                "The process that compares caches has ended.", hint="It may have run out of memory."
-            ) from None
-        if isinstance(answer, PrefoldError):
-            raise answer
-        compared: Compared = answer
-        return compared
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Have Ctrl-C wait until the block ends: half a message in a pipe could not be taken back."""
-    if threading.current_thread() is not threading.main_thread():  # Ctrl-C reaches the main thread only
-        yield
-        return
-    caught: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _frame: caught.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if caught:
-            signal.raise_signal(signal.SIGINT)
-
-
-@contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Have processes that start in the block not hear Ctrl-C, from their first moment on."""
-    if not hasattr(signal, "pthread_sigmask"):  # on Windows they ignore it as soon as they run
-        yield
-        return
-    resource_tracker.ensure_running()  # which else would be started in the block, and unblock the signal
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _compare(connection: Connection, specs: Sequence[CacheSpec], load_prices: Callable[[], Prices | None]) -> None:
-    """What the second process does: requests come in batches, an empty one ends them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides
-    try:
-        here = ComparisonHere(specs, load_prices())
-        while batch := connection.recv_bytes():
-            for request in unpack_requests(batch):
-                here.add(request)
-        connection.send(here.result())
-    except (EOFError, OSError):  # the first process is gone
-        return
-    except PrefoldError as error:
-        connection.send(error)
+def compare(connection: Connection, load_prices: Callable[[], Prices | None]) -> None:
+    """What the second process does: the caches come first, then requests in batches; an empty one ends them."""
+    prices = load_prices()
+    specs = pickle.loads(connection.recv_bytes())  # noqa: S301 - from our own process
+    here = ComparisonHere(specs, prices)
+    while batch := connection.recv_bytes():
+        for request in unpack_requests(batch):
+            here.add(request)
+    connection.send(here.result())

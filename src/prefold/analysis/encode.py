@@ -94,10 +94,10 @@ class Encoder:
 
     def _of_body(self, record: Record, body: Body, time: float) -> Request:
         texts = self._texts(record.model)
-        form = self._bodies.read(body, texts)
+        form = self._bodies.read(body, texts, record.session)
         if not record.model and form.model:
             texts = self._texts(form.model)
-            form = self._bodies.read(body, texts)
+            form = self._bodies.read(body, texts, record.session)
         self.counters[texts.counter.name] += 1
         self.is_exact = self.is_exact and texts.counter.is_exact
         part = form.part

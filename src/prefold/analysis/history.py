@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from prefold.analysis.memory import MOST_NODES, MOST_UNITS
 from prefold.analysis.request import Request
@@ -14,8 +14,7 @@ _Senders = int
 """A set of scopes: a bit for each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """How much of a prompt's beginning was sent before, in tokens: `own <= tenants <= anywhere`.
 
     Attributes:
@@ -72,7 +71,16 @@ class History:
             self._of_model[model] = self._of_model.get(model, 0) | sender
         self._clock += 1
         tree, namespace = self._tree, self._namespace(request.unit)
-        inserted = tree.insert(request.run, namespace, lambda *_: sender, self._clock)
+        match = tree.peek(request.run, namespace)
+        node = match.node
+        if node.value == sender and not node.children and match.length == node.stop:
+            # Nobody else sent what this goes on from: one node does for the whole conversation.
+            tree.extend(node, request.run)
+            tree.touch(node, self._clock)
+            own = match.length * request.unit
+            self._forget()
+            return Known(own, own, own)
+        inserted = tree.insert(request.run, namespace, lambda *_: sender, self._clock, match)
         node = inserted.node
         tree.touch(node, self._clock)
         if inserted.added and node.parent is not None:
@@ -81,12 +89,18 @@ class History:
         while node.parent is not None and not node.value & sender:
             node.value |= sender
             node = node.parent
+        self._forget()
+        return known
+
+    def _forget(self) -> None:
+        """Make room: what was sent least recently goes, and no more of it than has to."""
+        tree = self._tree
         while tree.size > self._capacity or tree.node_count > MOST_NODES:
             if (oldest := self._leaves.oldest()) is None:
                 break
             self.forgot = True
-            tree.truncate(oldest, 0)
-        return known
+            excess = tree.size - self._capacity if tree.node_count <= MOST_NODES else oldest.length
+            tree.truncate(oldest, max(0, oldest.length - excess))
 
     def _known(self, request: Request, node: Node[_Senders], reach: int) -> Known:
         """How much was sent of a prompt that matches `reach` units, the last of them in `node`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 
 from prefold.analysis.caches.base import CacheModel, Loss, Reason, Served
 from prefold.analysis.caches.build import build
@@ -54,7 +53,7 @@ class PerReplica:
             if loss.stop > known:
                 lost.append(loss)
                 known = loss.stop
-        return replace(served, lost=tuple(lost))
+        return served._replace(lost=tuple(lost))
 
     def _of(self, replica: str) -> CacheModel:
         cache = self._caches.pop(replica, None) or self._make_cache()

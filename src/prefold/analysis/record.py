@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from prefold.core.tokens import count
 from prefold.prompts.prompt import Dialect, Prompt
 from prefold.providers.usage import Usage
+
+if TYPE_CHECKING:
+    import msgspec
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +60,12 @@ class Body:
     Attributes:
         content: its bytes.
         dialect: its form; None to recognise it by content.
+        fields: its fields, unread, where its reader had to tell them apart anyway; None where not.
     """
 
     content: bytes
     dialect: Dialect | None = None
+    fields: Mapping[str, msgspec.Raw] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def prompt(self) -> Prompt:

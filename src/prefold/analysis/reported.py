@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from prefold.analysis.caches.base import Loss, Reason, Served
@@ -80,7 +80,7 @@ def fitted(request: Request, served: Served) -> Served:
     simulated = min(served.hit, request.tokens)
     hit = usage.read * request.tokens // usage.input
     lost = (Loss(Reason.NOT_KEPT, simulated), *served.lost) if hit < simulated else served.lost
-    return replace(served, hit=hit, lost=lost)
+    return served._replace(hit=hit, lost=lost)
 
 
 def fit(lost: Mapping[_Why, int], counted: int, reported: int, target: int, gone: _Why) -> Counter[_Why]:

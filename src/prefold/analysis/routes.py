@@ -27,7 +27,7 @@ _SHORT_ANSWER = 64
 _NOT_WORDS = re.compile(r"[\W_]+")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Saving:
     """Tokens that a route concerns.
 
@@ -43,14 +43,12 @@ class Saving:
     hit_tokens: int = 0
     output_tokens: int = 0
 
-    def plus(self, input_tokens: int, hit_tokens: int, output_tokens: int = 0) -> Saving:
-        """One more request."""
-        return Saving(
-            self.requests + 1,
-            self.input_tokens + input_tokens,
-            self.hit_tokens + hit_tokens,
-            self.output_tokens + output_tokens,
-        )
+    def add(self, input_tokens: int, hit_tokens: int, output_tokens: int = 0) -> None:
+        """Count one more request."""
+        self.requests += 1
+        self.input_tokens += input_tokens
+        self.hit_tokens += hit_tokens
+        self.output_tokens += output_tokens
 
 
 class Routes:
@@ -76,17 +74,17 @@ class Routes:
         output = request.output_tokens
         content = request.record.content
         if self._is_known(_digest(request, content.content if isinstance(content, Body) else content.run)):
-            self.exact_repeat = self.exact_repeat.plus(request.tokens, hit_tokens, output)
+            self.exact_repeat.add(request.tokens, hit_tokens, output)
             return
         if (question := _first_question(request)) and self._is_known(_digest(request, *question)):
-            self.semantic = self.semantic.plus(request.tokens, hit_tokens, output)
+            self.semantic.add(request.tokens, hit_tokens, output)
         if len(request.ends) > _KEPT:
             old = (request.ends[-_KEPT - 1] - request.system_end) * request.unit
             if old > 0:
                 hit = max(0, min(hit_tokens - request.system_end * request.unit, old))
-                self.compaction = self.compaction.plus(old, hit)
+                self.compaction.add(old, hit)
         if 0 < output <= _SHORT_ANSWER:
-            self.smaller_model = self.smaller_model.plus(request.tokens, hit_tokens, output)
+            self.smaller_model.add(request.tokens, hit_tokens, output)
 
     def _is_known(self, digest: int) -> bool:
         if digest in self._seen:

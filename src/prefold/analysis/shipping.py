@@ -5,68 +5,52 @@ Both ends must run the same version of Python, as `marshal` wants it; a batch is
 
 from __future__ import annotations
 
+import functools
 import marshal
 from collections.abc import Sequence
+from operator import attrgetter
+from typing import Any
 
 from prefold.analysis.record import Body, Place, Record
 from prefold.analysis.request import Marker, Request
 
+_OF_REQUEST = (
+    *("run", "unit", "tokens", "time", "ends", "positions", "system_end", "salt"),
+    *("output", "output_tokens"),
+)
+_OF_MARKER = ("end", "ttl")
+_OF_RECORD = ("model", "provider", "tenant", "session", "replica", "stop", "duration", "ttft")
+"""What is sent of each; content, answers and usage are not."""
+
 _NOTHING = Body(b"")
 _NOWHERE = Place("", 0)
+_SHARED_RECORDS = 4_096
+
+_request_values = attrgetter(*_OF_REQUEST)
+_marker_values = attrgetter(*_OF_MARKER)
+_record_values = attrgetter(*_OF_RECORD)
 
 
 def pack_requests(requests: Sequence[Request]) -> bytes:
     """A batch of requests as bytes, without content, answers and usage."""
     return marshal.dumps(
-        [
-            (
-                (one.run, one.unit, one.tokens, one.time),
-                (one.ends, one.positions, one.system_end, one.salt),
-                [(marker.end, marker.ttl) for marker in one.markers],
-                (one.output, one.output_tokens),
-                (one.record.model, one.record.provider, one.record.tenant, one.record.session),
-                (one.record.duration, one.record.ttft, one.record.stop, one.record.replica),
-            )
-            for one in requests
-        ]
+        [(_request_values(one), [*map(_marker_values, one.markers)], _record_values(one.record)) for one in requests]
     )
 
 
 def unpack_requests(batch: bytes) -> list[Request]:
     """The requests of a batch."""
-    requests = []
-    for prompt, places, markers, answer, names, times in marshal.loads(batch):  # noqa: S302 - from our own process
-        run, unit, tokens, time = prompt
-        ends, positions, system_end, salt = places
-        output, output_tokens = answer
-        model, provider, tenant, session = names
-        duration, ttft, stop, replica = times
-        record = Record(
-            content=_NOTHING,
-            place=_NOWHERE,
-            model=model,
-            provider=provider,
-            tenant=tenant,
-            session=session,
-            replica=replica,
-            stop=stop,
-            duration=duration,
-            ttft=ttft,
+    return [
+        Request(
+            record=_record(record),
+            markers=tuple([Marker(*marker) for marker in markers]),
+            **dict(zip(_OF_REQUEST, values, strict=True)),
         )
-        requests.append(
-            Request(
-                run=run,
-                unit=unit,
-                tokens=tokens,
-                time=time,
-                record=record,
-                ends=ends,
-                positions=positions,
-                markers=tuple(Marker(end, ttl) for end, ttl in markers),
-                system_end=system_end,
-                salt=salt,
-                output=output,
-                output_tokens=output_tokens,
-            )
-        )
-    return requests
+        for values, markers, record in marshal.loads(batch)  # noqa: S302 - from our own process
+    ]
+
+
+@functools.lru_cache(_SHARED_RECORDS)
+def _record(values: tuple[Any, ...]) -> Record:
+    """A record without content; requests of one conversation mostly share theirs."""
+    return Record(_NOTHING, _NOWHERE, **dict(zip(_OF_RECORD, values, strict=True)))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from prefold.analysis.caches.base import Served
 from prefold.analysis.caches.resolve import rules_of_request
 from prefold.analysis.request import Request
-from prefold.providers.prices import HOUR, Price, Prices
+from prefold.providers.prices import HOUR, PER_MILLION, Price, Prices
 from prefold.providers.rules import CacheRules
 from prefold.providers.usage import Usage
 
-_PER_MILLION = 1_000_000
 _FIVE_MINUTES = 300
 
 
@@ -34,15 +33,17 @@ class Billed:
         """Count a request of `tokens` input tokens."""
         self.uncached += tokens - served.hit
         self.read += served.hit
-        for ttl, count in served.written.items():
-            self.uncached -= count
-            self.written[ttl] = self.written.get(ttl, 0) + count
+        if served.written:
+            self.uncached -= sum(served.written.values())
+            self._add_written(served.written.items())
 
     def add_usage(self, usage: Usage) -> None:
         """Count a request as it was reported."""
-        unstated = usage.write - usage.write_5m - usage.write_1h
-        written = {0: unstated, _FIVE_MINUTES: usage.write_5m, HOUR: usage.write_1h}
-        self.merge(Billed(usage.uncached, usage.read, {ttl: count for ttl, count in written.items() if count}))
+        self.uncached += usage.uncached
+        self.read += usage.read
+        if usage.write:
+            unstated = usage.write - usage.write_5m - usage.write_1h
+            self._add_written(((0, unstated), (_FIVE_MINUTES, usage.write_5m), (HOUR, usage.write_1h)))
 
     @property
     def tokens(self) -> int:
@@ -53,15 +54,21 @@ class Billed:
         """Add another sum."""
         self.uncached += other.uncached
         self.read += other.read
-        for ttl, count in other.written.items():
-            self.written[ttl] = self.written.get(ttl, 0) + count
+        self._add_written(other.written.items())
+
+    def _add_written(self, tokens: Iterable[tuple[int, int]]) -> None:
+        for ttl, count in tokens:
+            if count:
+                self.written[ttl] = self.written.get(ttl, 0) + count
 
     def cost(self, price: Price) -> float:
         """What the tokens cost, storage included where its price is known."""
-        kept = (price.storage or 0.0) / HOUR  # for each second
-        # Ascending, so that the sum does not depend on what came first.
-        written = sum(count * (price.write_for(ttl) + ttl * kept) for ttl, count in sorted(self.written.items()))
-        return (self.uncached * price.input + self.read * price.read + written) / _PER_MILLION
+        cost = self.uncached * price.input + self.read * price.read
+        if self.written:
+            kept = (price.storage or 0.0) / HOUR  # for each second
+            # Ascending, so that the sum does not depend on what came first.
+            cost += sum(count * (price.write_for(ttl) + ttl * kept) for ttl, count in sorted(self.written.items()))
+        return cost / PER_MILLION
 
 
 @dataclass(slots=True)
@@ -133,8 +140,12 @@ class PriceOf:
         self._rules = rules
         self._found: dict[tuple[str, str, bool], Price | None] = {}
 
-    def __call__(self, request: Request) -> Price | None:
+    def __call__(self, request: Request, tokens: int | None = None) -> Price | None:
         """Its price, for its length; None where it is not known.
+
+        Args:
+            request: what was sent.
+            tokens: its length as it was billed; as it was counted here if not given.
 
         Raises:
             UsageError: as `Prices.price_of`.
@@ -148,7 +159,9 @@ class PriceOf:
         except KeyError:
             rules = self._rules or rules_of_request(request)
             price = self._found[key] = self._prices.price_of(record.model, record.provider, rules=rules)
-        return price.at(request.tokens) if price is not None and price.longer else price
+        if price is None or not price.longer:
+            return price
+        return price.at(request.tokens if tokens is None else tokens)
 
 
 class Meter:

@@ -47,7 +47,7 @@ def replica_options(command: _Command) -> _Command:
         ),
         click.option(
             "--routing",
-            type=click.Choice(["round_robin", "consistent_hash", "exact"]),
+            type=click.Choice(["round_robin", "least_pending", "sticky", "prefix_hash", "exact"]),
             default="round_robin",
             show_default=True,
             help="How requests are spread over them.",

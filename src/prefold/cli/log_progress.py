@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from prefold.cli.session import console
@@ -35,12 +36,20 @@ def reading(sources: Sequence[str], *, lenient: bool = False, log_format: str | 
     Raises:
         UsageError: as `open_log`.
     """
+    from prefold.analysis.logs.log import open_log
+
+    # Colours may be forced upon what is no terminal: the stream itself knows.
+    shown = _bar() if sys.stderr is not None and sys.stderr.isatty() else nullcontext()
+    with shown as show, closing(open_log(sources, log_format=log_format, lenient=lenient, on_progress=show)) as log:
+        yield log
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Progress], None]]:
+    """Show a bar until the block ends; gives what moves it."""
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    from prefold.analysis.logs.log import open_log
-
-    stderr = console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -50,11 +59,10 @@ def reading(sources: Sequence[str], *, lenient: bool = False, log_format: str | 
     )
     bar = Bar(
         *columns,
-        console=stderr,
+        console=console(stderr=True),
         transient=True,
         auto_refresh=False,
         redirect_stdout=False,  # data stays on standard output
-        disable=not stderr.file.isatty(),  # colours may be forced upon what is no terminal
     )
     with bar:
         task = bar.add_task("Reading", total=None, rate="")
@@ -64,18 +72,21 @@ def reading(sources: Sequence[str], *, lenient: bool = False, log_format: str | 
             what = "Finishing" if progress.done == progress.total else "Reading"
             bar.update(task, description=what, completed=progress.done, total=progress.total, rate=rate, refresh=True)
 
-        with closing(open_log(sources, log_format=log_format, lenient=lenient, on_progress=show)) as log:
-            yield log
+        yield show
 
 
 def tell_notes(notes: Notes) -> None:
     """Say on standard error what was wrong with a log that has been read: lines left out, and what was mended."""
-    stderr = console(stderr=True)
     if notes.skipped:
         places = ", ".join(str(place) for place in notes.skipped_places[:_SHOWN])
         more = " and more" if notes.skipped > _SHOWN else ""
         lines = "line was" if notes.skipped == 1 else "lines were"
-        stderr.print(f"{notes.skipped:,} {lines} left out: {places}{more}.", markup=False, soft_wrap=True)
+        say(f"{notes.skipped:,} {lines} left out: {places}{more}.")
     for problem, sentence in _TREATMENTS.items():
         if number := notes.problems[problem]:
-            stderr.print(sentence.format(f"{number:,}"), markup=False, soft_wrap=True)
+            say(sentence.format(f"{number:,}"))
+
+
+def say(text: str) -> None:
+    """Print on standard error what a user should know."""
+    console(stderr=True).print(text, markup=False, soft_wrap=True)

@@ -28,6 +28,8 @@ _COMPARED = (
     *("vllm", "sglang", "llama.cpp", "prefold"),
 )
 """The caches that every log is shown under."""
+_SURELY_LONG = 10_000_000
+"""Bytes of files that are long, whatever they hold; of others that is found out while they are read."""
 _SITUATIONS = ("hosted_api", "own_engine", "many_replicas", "many_tenants", "laptop")
 
 
@@ -94,14 +96,7 @@ def report(
     from functools import partial
     from itertools import chain
 
-    from prefold.analysis.analyse import Analysis, Options
-    from prefold.analysis.caches.named import named_rules
-    from prefold.analysis.caches.spec import CacheSpec
-    from prefold.analysis.comparison import ComparisonAside
-    from prefold.analysis.encode import Encoder, encoded
-    from prefold.analysis.situation import Situation
-    from prefold.cli.inputs import shown
-    from prefold.cli.log_progress import reading, tell_notes
+    from prefold.analysis.second_process import SecondProcess
     from prefold.cli.pricing import bytes_per_token, load_prices
 
     _check_outputs(output, json_file, sources)
@@ -114,46 +109,64 @@ def report(
         replicas=replicas,
         routing=routing,
     )
-    options = Options(
-        cache=spec,
-        situation=Situation(situation) if situation else None,
-        bytes_per_token=kv_bytes_per_token,
-    )
-    encoder = Encoder(tokenizer=tokenizer, isolate_tenants=spec.isolate_tenants)
     priced = partial(load_prices, price, prices, currency, rate)
-    loaded = priced()
     given = _given(("--log-format", log_format), ("--tokenizer", tokenizer), ("--lenient", lenient))
-    talk = console(stderr=True)
     with ExitStack() as stack:
+        second = stack.enter_context(SecondProcess(priced))
+        if _is_long(sources):
+            second.start()  # before the imports, so that it imports what it needs meanwhile
+        from prefold.analysis.analyse import Analysis, Options
+        from prefold.analysis.caches.named import named_rules
+        from prefold.analysis.caches.spec import CacheSpec
+        from prefold.analysis.comparison import ComparisonAside
+        from prefold.analysis.encode import Encoder, encoded
+        from prefold.analysis.situation import Situation
+        from prefold.cli.inputs import shown
+        from prefold.cli.log_progress import reading, say, tell_notes
+
+        options = Options(
+            cache=spec,
+            situation=Situation(situation) if situation else None,
+            bytes_per_token=kv_bytes_per_token,
+        )
+        encoder = Encoder(tokenizer=tokenizer, isolate_tenants=spec.isolate_tenants)
+        loaded = priced()
         log = stack.enter_context(reading(sources, lenient=lenient, log_format=log_format))
         requests = iter(encoded(log, encoder, log))
         first = next(requests, None)
         # Of a provider's families the one that has the log's first model is compared, as `prefold simulate` does.
         model = first.record.model if first else ""
         compared = [CacheSpec(name=name, rules=named_rules(name, model)) for name in _COMPARED]
-        comparison = stack.enter_context(ComparisonAside(compared, priced))
-        analysis = Analysis(options, encoder, comparison, loaded)
+        analysis = Analysis(options, encoder, ComparisonAside(compared, second), loaded)
         is_complete, is_hosted = _read(analysis, chain([first] if first else [], requests), spec)
         if not is_complete:
-            talk.print("Stopped: these will be the figures of the log so far.")
+            say("Stopped: these will be the figures of the log so far.")
         try:
             result = analysis.as_json([shown(source) for source in sources], log.notes, given)
         except KeyboardInterrupt:
-            talk.print("Stopped while the figures were made: the log was read, but there is nothing to show yet.")
+            say("Stopped while the figures were made: the log was read, but there is nothing to show yet.")
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
         tell_notes(log.notes)
     check_requests(log.notes.records, is_complete=is_complete)
     result["complete"] = is_complete
     chosen = _given(("--capacity", capacity), ("--policy", None if policy == DEFAULT_POLICY else policy))
     if chosen and is_hosted:
-        talk.print(
-            f"All requests went to providers' caches, so {' '.join(chosen)} changed nothing.",
-            markup=False,
-            soft_wrap=True,
-        )
+        say(f"All requests went to providers' caches, so {' '.join(chosen)} changed nothing.")
     _show(_redacted(result) if redact else result, output, json_file)
     if not is_complete:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+
+
+def _is_long(sources: Sequence[str]) -> bool:
+    """Whether a log is certain to take longer to read than a process takes to start."""
+    from contextlib import suppress
+    from pathlib import Path
+
+    size = 0
+    for file in map(Path, sources):
+        with suppress(OSError, ValueError):  # whoever reads it says what is wrong
+            size += file.stat().st_size if file.is_file() else 0
+    return size >= _SURELY_LONG
 
 
 def _check_outputs(output: str | None, json_file: str | None, sources: Sequence[str]) -> None:

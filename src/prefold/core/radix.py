@@ -198,24 +198,23 @@ class RadixTree(Generic[V]):
         """Longest known prefix of `run`. Changes nothing, not even the order of eviction."""
         end = len(run)
         node, position = self.root, 0
-        border = end + 1 if scope.salt is None else scope.salt_from * WIDTH
-        edge: Edge = run[:WIDTH] if scope.salt is None and not scope.namespace else _edge(scope, 0, run[:WIDTH])
-        while position < end:
-            child = node.children.get(edge)
-            if child is None:
-                break
-            piece = child.run
-            after = position + len(piece)
-            # A run that crosses the border where its salt begins is shared with others only up to it.
-            is_whole = run.startswith(piece, position) and not position < border < after
-            if not is_whole:
-                reach = min(end, border) if position < border else end
-                shared = common_prefix(piece[: reach - position], run, position // WIDTH)
-                return Match(position // WIDTH + shared, child)
-            node, position = child, after
-            edge = run[position : position + WIDTH]
-            if position == border:
-                edge = _edge(scope, position // WIDTH, edge)
+        # A run that crosses the border where its salt begins is shared with others only up to it.
+        border = end if scope.salt is None else min(end, scope.salt_from * WIDTH)
+        for reach in (border, end):
+            if position == reach:
+                continue
+            edge = _edge(scope, position // WIDTH, run[position : position + WIDTH])
+            while position < reach:
+                child = node.children.get(edge)
+                if child is None:
+                    return Match(position // WIDTH, node)
+                piece = child.run
+                if not run.startswith(piece, position, reach):
+                    shared = common_prefix(piece[: reach - position], run, position // WIDTH)
+                    return Match(position // WIDTH + shared, child)
+                node = child
+                position += len(piece)
+                edge = run[position : position + WIDTH]
         return Match(position // WIDTH, node)
 
     def insert(
@@ -254,6 +253,17 @@ class RadixTree(Generic[V]):
                 node, position = child, stop
         self.leaves.offer(node)
         return Insertion(match.length, node, tuple(added), head)
+
+    def ending(self, node: Node[V], position: int) -> Node[V]:
+        """The node at or above another that ends at a position; what covers the position is split where none does.
+
+        Args:
+            node: where to look up from.
+            position: at most `node.stop`; the root ends at 0.
+        """
+        while node.start >= position and node.parent is not None:
+            node = node.parent
+        return node if node.stop == position else self._split(node, position - node.start)
 
     def _split(self, node: Node[V], length: int) -> Node[V]:
         """Cut a node after `length` tokens and return the new node of the first part.
@@ -307,6 +317,17 @@ class RadixTree(Generic[V]):
                 self.pinned -= node.length
             node = node.parent
         self.leaves.offer(end)
+
+    def extend(self, leaf: Node[V], run: bytes) -> None:
+        """Make a leaf longer, for sequences that are used as a whole, so that one node does for all of them.
+
+        Args:
+            leaf: one that is still part of the tree; its value is left to the caller.
+            run: the whole sequence, which begins with what the leaf ends; it crosses no place where a salt begins.
+        """
+        longer = run[leaf.start * WIDTH :]
+        self.size += len(longer) // WIDTH - leaf.length
+        leaf.run = longer
 
     def truncate(self, node: Node[V], keep: int) -> V:
         """Cut the tail off an unpinned leaf, the whole leaf for `keep=0`; returns the value of what was cut off.

@@ -22,7 +22,8 @@ from prefold.providers.usage import Usage
 
 HOUR = 3600
 """The lifetime in seconds whose price lists state apart."""
-_PER_MILLION = 1_000_000
+PER_MILLION = 1_000_000
+"""Tokens that a price is given for."""
 _REMEMBERED = 1_024  # models whose price is kept
 
 
@@ -102,10 +103,10 @@ class Price:
         """What the tokens of one response or of many cost, without storage and without what `at` adds."""
         of_1h = min(usage.write_1h, usage.write)
         return Cost(
-            uncached=usage.uncached * self.input / _PER_MILLION,
-            read=usage.read * self.read / _PER_MILLION,
-            write=((usage.write - of_1h) * self.write + of_1h * self.write_1h) / _PER_MILLION,
-            output=usage.output * self.output / _PER_MILLION,
+            uncached=usage.uncached * self.input / PER_MILLION,
+            read=usage.read * self.read / PER_MILLION,
+            write=((usage.write - of_1h) * self.write + of_1h * self.write_1h) / PER_MILLION,
+            output=usage.output * self.output / PER_MILLION,
         )
 
 

@@ -75,7 +75,7 @@ def test_hits_writes_and_losses_add_up(of: CacheRules, log: list[Request]):
     log=requests(),
     capacity=st.sampled_from([None, 1, 100, 2000]),
     replicas=st.sampled_from([1, 3]),
-    routing=st.sampled_from(["round_robin", "consistent_hash", "exact"]),
+    routing=st.sampled_from(["round_robin", "least_pending", "sticky", "prefix_hash", "exact"]),
     isolated=st.booleans(),
     loss_rate=st.sampled_from([0.0, 0.5]),
     tiers=st.sampled_from([(), (Tier("host", 3000, 16),), (Tier("host", 100, 64), Tier("disk", None, 256))]),

@@ -4,12 +4,13 @@ import pytest
 
 from prefold.analysis.caches.base import Loss, Reason
 from prefold.analysis.caches.build import build
-from prefold.analysis.caches.replicas import BOUND, ROUTERS
+from prefold.analysis.caches.replicas import ROUTERS
 from prefold.analysis.caches.resolve import PLAIN
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.encode import Encoder
 from prefold.analysis.simulate import simulate
 from prefold.analysis.synthetic.workload import workload
+from prefold.core.routing import LOAD_BOUND
 from prefold.errors import UsageError
 
 from .support import cache, request, rules, text
@@ -33,12 +34,13 @@ def test_the_exact_index_goes_where_least_is_left_to_do():
     assert [0, 0, 0, 50, 50, 0, 50] == [each.hit for each in served]
 
 
-def test_the_exact_index_leaves_a_replica_that_has_done_more_than_it_saves():
+def test_the_exact_index_leaves_a_replica_that_has_done_more_than_its_share():
     model = cache(PREFOLD, replicas=2, routing="exact")
     model.serve(request(text(150, 1)))
     model.serve(request(text(140, 2)))
     served = [model.serve(request(text(100, 1) + text(40, 10 + number))) for number in range(4)]
-    # The first one has computed 150, 190, 230 and 270 tokens and would have 40 to do, the other one 140 and 140.
+    # The first one has computed 150, 190, 230 and 270 tokens, the other one 140; 270 is 14 more than 1.25 times the
+    # mean, which weighs ten times and so more than the 100 to be computed again.
     assert [0, 0, 0, 1] == [each.replica for each in served]
 
 
@@ -53,7 +55,7 @@ def test_exact_routing_spreads_usual_traffic_and_keeps_its_hits(shape):
         CacheSpec("turns", vllm, replicas=4),
     ]
     one, exact, turns = simulate(log, specs)
-    assert exact.load_imbalance < BOUND
+    assert exact.load_imbalance < LOAD_BOUND
     assert (exact.hit_rate - turns.hit_rate) > 0.6 * (one.hit_rate - turns.hit_rate)
 
 
@@ -76,17 +78,29 @@ def test_the_exact_index_knows_answers_that_are_complete():
 
 
 def test_consistent_hashing_keeps_a_prefix_together_and_bounds_the_load():
-    model = cache(PLAIN, replicas=4, routing="consistent_hash")
-    spread = [model.serve(request(text(300, start) + text(10, 1000 + start))).replica for start in range(200)]
+    model = cache(PLAIN, replicas=4, routing="prefix_hash")
+    spread = [model.serve(request(text(1100, start) + text(10, 1000 + start))).replica for start in range(200)]
     assert {0, 1, 2, 3} == set(spread)
-    again = [model.serve(request(text(300, start) + text(10, 2000 + start))).hit for start in range(200)]
-    assert sum(again) > 0.8 * 300 * 200
+    again = [model.serve(request(text(1100, start) + text(10, 2000 + start))).hit for start in range(200)]
+    assert sum(again) > 0.8 * 1100 * 200
     computed = [0] * 4
-    hot = cache(PLAIN, replicas=4, routing="consistent_hash")
+    hot = cache(PLAIN, replicas=4, routing="prefix_hash")
     for number in range(200):  # one prefix that all requests share, and much that is new in each
-        served = hot.serve(request(text(300, 1) + text(1000, 10 + number)))
-        computed[served.replica] += 1300 - served.hit
-    assert max(computed) / (sum(computed) / 4) < BOUND + 0.1
+        served = hot.serve(request(text(1100, 1) + text(1000, 10 + number)))
+        computed[served.replica] += 2100 - served.hit
+    assert max(computed) / (sum(computed) / 4) < LOAD_BOUND + 0.1
+
+
+def test_sessions_stick_to_a_replica_where_the_log_names_them():
+    model = cache(PREFOLD, replicas=4, routing="sticky")
+    named, unnamed = set(), set()
+    for number in range(12):
+        named.add(model.serve(request(text(100, number), float(number), session="one")).replica)
+        unnamed |= {
+            model.serve(request(text(100, 100 + 4 * number + other), float(number))).replica for other in range(4)
+        }
+    assert 1 == len(named)
+    assert {0, 1, 2, 3} == unnamed
 
 
 @pytest.mark.parametrize("routing", ROUTERS)

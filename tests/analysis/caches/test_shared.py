@@ -1,16 +1,19 @@
 """Caches that share a tree serve what each would serve with a tree of its own."""
 
+import random
+from dataclasses import replace
 from itertools import groupby
 
 import pytest
 from hypothesis import given, settings
 
+from prefold.analysis.caches import shared as shared_caches
 from prefold.analysis.caches.prefixes import PrefixCache
 from prefold.analysis.caches.shared import SharedPrefixes, can_share, sharing_key
 from prefold.analysis.caches.spec import CacheSpec, Tier
 from prefold.providers.rules import Storage
 
-from .support import ALL_RULES
+from .support import ALL_RULES, request, rules, text
 from .test_invariants import requests
 
 SHARING = [rules for rules in ALL_RULES if can_share(CacheSpec("any", rules))]
@@ -33,8 +36,8 @@ def test_serves_what_a_cache_of_its_own_would(isolate_tenants, log):
         members = list(alike)
         shared = SharedPrefixes(members, 1)
         own = [PrefixCache(spec, spec.rules, 1) for spec in members]
-        for request in log:
-            assert [each.serve(request) for each in own] == shared.serve(request)
+        for sent in log:
+            assert [each.serve(sent) for each in own] == shared.serve(sent)
 
 
 @pytest.mark.parametrize("unlimited", SHARING[:1])
@@ -43,4 +46,19 @@ def test_a_limit_keeps_a_cache_apart(unlimited):
     assert not can_share(CacheSpec("any", unlimited, replicas=2))
     assert not can_share(CacheSpec("any", unlimited, tiers=(Tier("host", 1000),)))
     assert not can_share(CacheSpec("any", unlimited, loss_rate=0.1))
+    assert not can_share(CacheSpec("any", replace(unlimited, ttls=(300,), keeps_output=True)))
     assert not can_share(CacheSpec("any", None))
+
+
+def test_what_exceeds_memory_is_forgotten_as_a_pool_of_that_size_evicts_it(monkeypatch):
+    monkeypatch.setattr(shared_caches, "MOST_UNITS", 1000)
+    of, dice = rules("", "prefold"), random.Random(1)
+    shared = SharedPrefixes([CacheSpec("any", of)], 1)
+    pool = PrefixCache(CacheSpec("any", of, capacity=1000), of, 1)
+    conversations = [text(40) for _ in range(12)]
+    for number in range(400):
+        chosen = dice.randrange(len(conversations))
+        turn = conversations[chosen] + text(30, number)
+        conversations[chosen] = turn if len(turn) < 300 else text(40)
+        sent = request(turn, float(number))
+        assert [pool.serve(sent).hit] == [served.hit for served in shared.serve(sent)]

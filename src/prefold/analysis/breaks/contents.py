@@ -10,11 +10,11 @@ content is the same.
 
 from __future__ import annotations
 
-import re
+import sys
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import compress, repeat
 
 from prefold.analysis.breaks.recent import Turn
 from prefold.analysis.record import Blocks
@@ -24,9 +24,16 @@ from prefold.core.tokens import WIDTH, unpack
 
 # Bytes at which packed ids are cut. In both of OpenAI's vocabularies they are the full stop and the end of a line;
 # wherever else they stand, they cut just as well: every 64 tokens on average, and every 32 of estimated ones.
-_CUT = re.compile(rb"[\x0d\xc6]")
+_CUTS = (b"\x0d", b"\xc6")
 _LEAST = 24  # tokens in a row: fewer are common phrases
 _CAPACITY = 1 << 17  # chunks in each generation
+
+_Names = dict[int, int]
+"""By the name of a piece of content, the conversation that sent it last."""
+_Step = tuple[int, int | None, bool]
+"""A step along a prompt: its end in units, the conversation that sent last what lies before it, and whether that is a
+whole segment."""
+_END: _Step = (sys.maxsize, None, False)  # closes the last stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +69,23 @@ class Contents:
     """
 
     def __init__(self) -> None:
-        self._young: dict[int, int] = {}
-        self._old: dict[int, int] = {}
+        self._young: dict[tuple[str, str | None], _Names] = {}
+        self._old: dict[tuple[str, str | None], _Names] = {}
+        self._count = 0  # names in `_young`
 
     def sender(self, request: Request, stop: int) -> int | None:
         """The conversation that sent last what ends at unit `stop`, or before; None where nobody is known."""
-        salt = hash(request.scope)
-        for index in reversed(
-            range(bisect_right(request.ends, stop))
-        ):  # the last whole segment that was one before, too
-            number = self._number(self._name(request, index) ^ salt)
-            if number is not None:
+        young, old = self._names(request)
+        # The last whole segment that was one before, too.
+        for index in reversed(range(bisect_right(request.ends, stop))):
+            name = _name_of_segment(request, index)
+            if number := young.get(name) or old.get(name):
                 return number
         if request.unit > 1:
-            return self._number(unpack(request.run[(stop - 1) * WIDTH : stop * WIDTH])[0] ^ salt) if stop else None
-        pieces = _CUT.split(request.run[: stop * WIDTH])[:-1]  # the last one may go on behind `stop`
-        return self._number(hash(pieces[-1]) ^ salt) if pieces else None
+            names = unpack(request.run[(stop - 1) * WIDTH : stop * WIDTH]) if stop else []
+        else:
+            names = [hash(piece) for piece in _cut(request.run[: stop * WIDTH], 2)[-2:-1]]  # the last one may go on
+        return young.get(names[0]) or old.get(names[0]) if names else None
 
     def visit(self, request: Request, known: int, start: int, turn: Turn) -> Repeats:
         """What of a request was sent before in its scope; notes that it was sent again.
@@ -91,107 +99,96 @@ class Contents:
         content = request.record.content
         if isinstance(content, TracedPrompt) and not content.names_content:
             return Repeats()
-        walk = _Walk(start, -(-_LEAST // request.unit), turn.conversation if turn.lost else None)
-        salt = hash(request.scope)
+        young, old = self._names(request)
+        steps: list[_Step] = []
         sent: list[int] = []  # noted at the end: what a request says twice is no repeat
         if request.unit > 1:
-            sent += (block ^ salt for block in unpack(request.run[known * WIDTH :]))
-            self._go(walk, range(known + 1, request.units + 1), sent)
+            sent = unpack(request.run[known * WIDTH :])
+            numbers = [young.get(block) or old.get(block) for block in sent]
+            steps += zip(range(known + 1, request.units + 1), numbers, repeat(False))
         else:
-            is_trace = bool(request.ends) and isinstance(content, Blocks)
+            is_trace = bool(request.ends) and isinstance(content, Blocks)  # whose segments are what is sent again
             for begin, end in _segments(request, known):
-                run = request.run[begin * WIDTH : end * WIDTH]
-                sent += self._visit_segment(walk, run, begin, salt, turn, is_trace=is_trace)
+                run = _named(request.run, begin, end)
+                whole = hash(run)
+                sent.append(whole)
+                number = young.get(whole) or old.get(whole)
+                if number or is_trace:
+                    steps.append((end, number, True))
+                else:
+                    pieces = _cut(run)
+                    names = list(map(hash, pieces))
+                    sent += names
+                    if turn.lost or _known_bytes(pieces, names, young, old) >= _LEAST * WIDTH:
+                        numbers = [young.get(name) or old.get(name) for name in names]
+                        steps += _steps(pieces, numbers, end - len(run) // WIDTH, end)
+                    else:  # as in most new messages
+                        steps.append((end, None, False))
                 if end <= request.system_end:
-                    sent.append(hash(request.run[: end * WIDTH]) ^ salt)
-        self._young.update(dict.fromkeys(sent, turn.conversation))
-        if len(self._young) > _CAPACITY:
-            self._old, self._young = self._young, {}
-        return walk.end()
+                    sent.append(hash(request.run[: end * WIDTH]))
+        self._note(request, sent, turn.conversation)
+        return _repeats(steps, start, -(-_LEAST // request.unit), turn.conversation if turn.lost else None)
 
-    def _visit_segment(
-        self, walk: _Walk, run: bytes, begin: int, salt: int, turn: Turn, *, is_trace: bool
-    ) -> list[int]:
-        """Walk over a segment; returns the names to note."""
-        end = begin + len(run) // WIDTH
-        run = _named(run)
-        whole = hash(run) ^ salt
-        number = self._number(whole)
-        if number is not None:
-            walk.go(end, number, is_whole=True)
-            return [whole]
-        if is_trace:  # whose segments are what is sent again
-            walk.go(end, None)
-            return [whole]
-        pieces = _CUT.split(run)
-        names = [hash(piece) ^ salt for piece in pieces]
-        if not turn.lost:
-            known = sum(map(len, compress(pieces, map(self._young.get, names))))
-            if self._old:
-                known += sum(map(len, compress(pieces, map(self._old.get, names))))
-            if known < _LEAST * WIDTH:  # as in most new messages
-                walk.go(end, None)
-                return [*names, whole]
-        begin = end - len(run) // WIDTH
-        stops = [begin + cut.start() // WIDTH + 1 for cut in _CUT.finditer(run)]
-        self._go(walk, [*stops, end], names)
-        return [*names, whole]
+    def _names(self, request: Request) -> tuple[_Names, _Names]:
+        """Those of the scope of a request, by generation: the younger first."""
+        scope = request.scope
+        return self._young.get(scope, {}), self._old.get(scope, {})
 
-    @staticmethod
-    def _name(request: Request, index: int) -> int:
-        """The name of a segment; of one of tools and system prompt with all before it, for many prompts have it."""
-        begin, end = request.ends[index - 1] if index else 0, request.ends[index]
-        if end <= request.system_end:
-            return hash(request.run[: end * WIDTH])
-        return hash(_named(request.run[begin * WIDTH : end * WIDTH]))
-
-    def _go(self, walk: _Walk, stops: Sequence[int], names: Sequence[int]) -> None:
-        for stop, name in zip(stops, names, strict=True):
-            walk.go(stop, self._number(name))
-
-    def _number(self, name: int) -> int | None:
-        number = self._young.get(name)
-        return self._old.get(name) if number is None else number
-
-
-class _Walk:
-    """A walk along a prompt that collects stretches of known content."""
-
-    def __init__(self, start: int, least: int, own: int | None) -> None:
-        self.found = Repeats()
-        self.position = start
-        self._least = least
-        self._own = own
-        self._begin = start
-        self._votes: dict[int, int] = {}  # of the stretch that is being walked
-        self._wholes = 0  # segments of it that are known as a whole
-
-    def go(self, stop: int, number: int | None, *, is_whole: bool = False) -> None:
-        """Go on to a position; what lies before it was sent by a conversation, or by none."""
-        if stop <= self.position:
+    def _note(self, request: Request, sent: Iterable[int], number: int) -> None:
+        """Note that a conversation sent pieces of content."""
+        if not sent:
             return
-        if number is None:
-            self._close()
-            self._begin = stop
+        young = self._young.setdefault(request.scope, {})
+        self._count -= len(young)
+        for name in sent:
+            young[name] = number
+        self._count += len(young)
+        if self._count > _CAPACITY:
+            self._old, self._young, self._count = self._young, {}, 0
+
+
+def _known_bytes(pieces: Sequence[bytes], names: Sequence[int], young: _Names, old: _Names) -> int:
+    """How much of some pieces is known; what both generations know counts twice."""
+    known = sum(map(len, compress(pieces, map(young.get, names))))
+    if old:
+        known += sum(map(len, compress(pieces, map(old.get, names))))
+    return known
+
+
+def _name_of_segment(request: Request, index: int) -> int:
+    """The name of a segment; of one of tools and system prompt with all before it, for many prompts have it."""
+    begin, end = request.ends[index - 1] if index else 0, request.ends[index]
+    return hash(request.run[: end * WIDTH] if end <= request.system_end else _named(request.run, begin, end))
+
+
+def _repeats(steps: Iterable[_Step], start: int, least: int, own: int | None) -> Repeats:
+    """What is known of a prompt.
+
+    Args:
+        steps: along it; those that end before `start` do not count.
+        start: where to begin.
+        least: units of a stretch. One that is shorter counts where it is several messages, or lost by the conversation.
+        own: the conversation itself, where it lost something.
+    """
+    found = Repeats()
+    begin = position = start  # of the stretch that is being walked, and where the walk is
+    votes: dict[int, int] = {}
+    wholes = 0  # segments of the stretch that are known as a whole
+    for stop, number, is_whole in (*steps, _END):
+        if stop <= position:
+            continue
+        if number is not None:
+            votes[number] = votes.get(number, 0) + stop - position
+            wholes += is_whole
         else:
-            self._votes[number] = self._votes.get(number, 0) + stop - self.position
-            self._wholes += is_whole
-        self.position = stop
-
-    def end(self) -> Repeats:
-        """What was found, at the end of the prompt."""
-        self._close()
-        return self.found
-
-    def _close(self) -> None:
-        """End a stretch. One that is short counts where it is several messages, or lost by the conversation itself."""
-        is_long = self.position - self._begin >= self._least
-        if self._votes and (is_long or self._wholes > 1 or self._own in self._votes):
-            self.found.stretches.append(Stretch(self._begin, self.position))
-            for number, units in self._votes.items():
-                self.found.votes[number] = self.found.votes.get(number, 0) + units
-        self._votes.clear()
-        self._wholes = 0
+            if votes and (position - begin >= least or wholes > 1 or own in votes):
+                found.stretches.append(Stretch(begin, position))
+                for sender, units in votes.items():
+                    found.votes[sender] = found.votes.get(sender, 0) + units
+            begin, wholes = stop, 0
+            votes.clear()
+        position = stop
+    return found
 
 
 def rest_of_segment(request: Request, start: int, turn: Turn) -> Repeats:
@@ -202,9 +199,26 @@ def rest_of_segment(request: Request, start: int, turn: Turn) -> Repeats:
     return Repeats([stretch], {turn.conversation: stop - stretch.start}) if stretch.start < stop else Repeats()
 
 
-def _named(run: bytes) -> bytes:
+def _cut(run: bytes, most: int = -1) -> list[bytes]:
+    """The pieces of a run, without the bytes that it is cut at; after `most` cuts from its end on, what is left."""
+    one, other = _CUTS
+    return run.replace(other, one).rsplit(one, most)  # several times faster than a regular expression
+
+
+def _steps(pieces: Sequence[bytes], numbers: Sequence[int | None], begin: int, end: int) -> Iterator[_Step]:
+    """Steps along the pieces of a run, one for those in a row that one conversation sent last, or none did."""
+    cut, last = -1, numbers[0]  # the byte that ended the piece before
+    for piece, number in zip(pieces, numbers, strict=True):
+        if number != last:
+            yield begin + cut // WIDTH + 1, last, False
+            last = number
+        cut += len(piece) + 1
+    yield end, last, False
+
+
+def _named(run: bytes, begin: int, end: int) -> bytes:
     """What names a segment: all but its first unit, where there is more."""
-    return run[WIDTH:] or run
+    return run[(begin + 1 if end - begin > 1 else begin) * WIDTH : end * WIDTH]
 
 
 def _segments(request: Request, start: int) -> Iterator[tuple[int, int]]:

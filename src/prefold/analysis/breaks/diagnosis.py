@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from prefold.analysis.breaks.contents import Repeats
 from prefold.analysis.breaks.recent import Earlier
@@ -20,11 +21,13 @@ from prefold.analysis.record import Body
 from prefold.analysis.request import Request
 from prefold.errors import PrefoldError
 from prefold.prompts.causes import CAUSES, NONE
-from prefold.prompts.divergence.compare import Divergence, compare
 from prefold.prompts.paths import Path
 from prefold.prompts.prompt import Prompt, Section
 from prefold.prompts.tokens import RememberingCounter, counter_for
 from prefold.providers.rules import CacheRules, rules_of
+
+if TYPE_CHECKING:
+    from prefold.prompts.divergence.compare import Divergence
 
 _ALWAYS = 4  # first breaks of a kind that are compared
 _BASE, _SHARE = 64, 64  # comparisons of all kinds: 64, and one for each 64 breaks
@@ -40,8 +43,7 @@ _SHARED = 3  # one part in three of what the shorter request says behind the kno
 Kind = tuple[str, int, bool, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """Why a prefix broke.
 
     Attributes:
@@ -96,8 +98,7 @@ class Diagnoses:
     """Answers why prefixes break."""
 
     def __init__(self) -> None:
-        self.comparisons = 0
-        """Full comparisons so far."""
+        self._comparisons = 0  # full ones, so far
         self._breaks = 0
         self._by_kind: dict[Kind, _Answers] = {}
         self._by_place: dict[tuple[str, int], _Answers] = {}
@@ -130,10 +131,10 @@ class Diagnoses:
             if earlier is not None and earlier.body is not None and self._is_worth_comparing(alike):
                 rules = rules_of_request(request)
                 compared = self._compare(earlier.body, content, rules, goes_on=goes_on)
-                self.comparisons += 1
+                self._comparisons += 1
                 if opening is not None and opening.body is not None and _parts_before(compared, request, known):
                     nearer = self._compare(opening.body, content, rules, goes_on=False)
-                    self.comparisons += 1
+                    self._comparisons += 1
                     compared = nearer if nearer.diagnosis.cause else compared
                 alike.compared += 1
                 alike.found[compared.diagnosis] += 1
@@ -144,11 +145,13 @@ class Diagnoses:
 
     def _is_worth_comparing(self, alike: _Answers) -> bool:
         is_due = alike.compared < _ALWAYS or alike.breaks.bit_count() == 1  # at powers of two
-        return is_due and self.comparisons < _BASE + self._breaks // _SHARE
+        return is_due and self._comparisons < _BASE + self._breaks // _SHARE
 
     def _compare(self, before: Body, after: Body, rules: CacheRules, *, goes_on: bool) -> Compared:
         # What a break costs is told for a cache that keeps any prefix: what another one makes of it, the attribution
         # says. But which settings break a prefix is a matter of the one that was asked.
+        from prefold.prompts.divergence.compare import compare  # noqa: PLC0415 - logs without breaks do without it
+
         any_prefix = replace(rules_of("prefold"), invalidation=rules.invalidation)
         try:
             earlier = before.prompt

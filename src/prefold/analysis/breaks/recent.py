@@ -4,44 +4,45 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from prefold.analysis.record import Body, Place
 from prefold.analysis.request import Request
+from prefold.prompts.prompt import Dialect
 
 _CAPACITY = 16 * 1024 * 1024  # bytes of bodies
 _CONVERSATIONS = 1 << 16
 _HISTORY = 24  # units behind the system prompt that are more than what begins any message
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(NamedTuple):
     """What is kept of a request.
 
     Attributes:
         place: where it stands in the log.
         session: the one that the log says it belongs to.
         units: its length.
-        body: what it sent; None for a trace, and where it is too long to be kept.
+        content: bytes of its body; empty for a trace, and where they are too many to be kept.
+        dialect: form of the body; None to recognise it by content.
     """
 
     place: Place
     session: str
     units: int
-    body: Body | None
+    content: bytes
+    dialect: Dialect | None
 
     @property
-    def size(self) -> int:
-        """Bytes of its body."""
-        return len(self.body.content) if self.body else 0
+    def body(self) -> Body | None:
+        """What it sent, to be read anew; None where that is not kept."""
+        return Body(self.content, self.dialect) if self.content else None
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """A request as a turn of a conversation.
 
     Attributes:
-        conversation: its number.
+        conversation: its number, from 1 on.
         lost: units at the end of what was sent last in it that the request does not begin with; 0 where it goes on.
     """
 
@@ -75,33 +76,32 @@ class Recent:
             known: units at its beginning that were sent before.
             sender: the conversation that sent the last of these.
         """
+        before = self.get(sender)
+        if sender is not None and before is not None and before.units <= known:
+            return Turn(sender)
         has_message = bisect_right(request.ends, known) > bisect_right(request.ends, request.system_end)
-        shares_history = has_message or (bool(request.ends) and known - request.system_end >= _HISTORY)
-        session = request.record.session
-        for number in (sender, self._by_session.get(session)):
-            before = self.get(number)
-            if number is not None and before is not None:
-                lost = max(0, before.units - known)
-                if (not lost and number == sender) or (shares_history and before.session == session):
-                    return Turn(number, lost)
+        if has_message or (request.ends and known - request.system_end >= _HISTORY):
+            session = request.record.session
+            for number in (sender, self._by_session.get(session)):
+                before = self.get(number)
+                if number is not None and before is not None and before.session == session:
+                    return Turn(number, max(0, before.units - known))
         self._count += 1
         return Turn(self._count)
 
     def put(self, number: int, request: Request) -> None:
         """Keep a request as the latest of a conversation."""
-        content = request.record.content
-        # Another object, for the record's own may hold the body as it was parsed.
-        body = Body(content.content, content.dialect) if isinstance(content, Body) else None
-        if body is not None and len(body.content) > self._capacity // 4:
-            body = None
+        record = request.record
+        content, dialect = b"", None
+        if isinstance(record.content, Body) and len(record.content.content) <= self._capacity // 4:
+            content, dialect = record.content.content, record.content.dialect
         replaced = self._latest.pop(number, None)
-        session = request.record.session
-        self._latest[number] = latest = Earlier(request.record.place, session, request.units, body)
-        if session:
-            self._by_session[session] = number
-        self._size += latest.size - (replaced.size if replaced else 0)
+        self._latest[number] = Earlier(record.place, record.session, request.units, content, dialect)
+        if record.session:
+            self._by_session[record.session] = number
+        self._size += len(content) - (len(replaced.content) if replaced else 0)
         while self._size > self._capacity or len(self._latest) > _CONVERSATIONS:
             old, forgotten = self._latest.popitem(last=False)
-            self._size -= forgotten.size
+            self._size -= len(forgotten.content)
             if self._by_session.get(forgotten.session) == old:
                 del self._by_session[forgotten.session]

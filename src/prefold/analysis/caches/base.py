@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from prefold.analysis.request import Request
 
@@ -36,8 +35,7 @@ class Reason(StrEnum):
     UNEXPLAINED = "unexplained"
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(NamedTuple):
     """A stretch of tokens that were sent before and yet are computed, from the end of the one before it.
 
     Attributes:
@@ -52,8 +50,7 @@ class Loss:
 _NOTHING: Mapping[int, int] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(NamedTuple):
     """What a cache did for a request.
 
     Attributes:
@@ -65,7 +62,7 @@ class Served:
     """
 
     hit: int
-    written: Mapping[int, int] = field(default_factory=lambda: _NOTHING)
+    written: Mapping[int, int] = _NOTHING
     lost: tuple[Loss, ...] = ()
     otherwise: Reason = Reason.UNEXPLAINED
     replica: int = 0

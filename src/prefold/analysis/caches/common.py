@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -46,12 +47,16 @@ def is_full(tree: RadixTree[Any], capacity: int) -> bool:
 
 def scope_of(request: Request, isolate_tenants: bool) -> Scope:
     """What keeps a request apart from others: model and salt, and its tenant where they are isolated."""
-    model, salt = request.scope
-    if salt is None and not isolate_tenants:
+    record = request.record
+    return _scope(record.model, request.salt, record.tenant if isolate_tenants else None)
+
+
+@lru_cache(maxsize=1024)
+def _scope(model: str, salt: str | None, tenant: str | None) -> Scope:
+    if salt is None and tenant is None:
         return Scope(namespace=model)
     # A separator that no header can hold, so that no choice of names makes two scopes one.
-    tenant = request.record.tenant if isolate_tenants else ""
-    return Scope(namespace=f"{model}\0{'-' if salt is None else '+' + salt}\0{tenant}")
+    return Scope(namespace=f"{model}\0{'-' if salt is None else '+' + salt}\0{tenant or ''}")
 
 
 def check_unit(request: Request, unit: int) -> None:
@@ -105,8 +110,9 @@ class Steps:
             otherwise: why nothing is known of what lies behind.
         """
         hit = self.hit(live, request)
+        reachable = hit if live == matched else self.hit(matched, request)
         lost = []
-        if (reachable := self.hit(matched, request)) > hit:
+        if reachable > hit:
             lost.append(Loss(reason, self._tokens(request, reachable)))
         if matched > max(hit, reachable):
             rounding = Reason.BELOW_MINIMUM if matched < self.minimum else Reason.BLOCK_TAIL

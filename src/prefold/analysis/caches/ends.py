@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from prefold.analysis.caches.common import is_full
 from prefold.core.keys import Scope
-from prefold.core.radix import Leaves, Node, RadixTree
+from prefold.core.radix import Leaves, Match, Node, RadixTree
 from prefold.core.tokens import WIDTH
 
 V = TypeVar("V")
 
 
 class Ends(Generic[V]):
-    """Values by prefix. What was not used for longest is forgotten when there is no room.
+    """Values by prefix, on the nodes that end where they do. What was not used for longest is forgotten.
+
+    A request looks once, with `find`; what it reads and keeps then is reached from there upwards.
 
     Args:
         capacity: units that all prefixes together may have.
@@ -27,21 +30,47 @@ class Ends(Generic[V]):
         self.has_forgotten = False
         """Whether there was no room for everything."""
 
-    def known(self, run: bytes, scope: Scope) -> tuple[int, list[tuple[int, V]]]:
-        """How far a run is known in units, and the values of its prefixes with their ends, ascending."""
-        match = self._tree.peek(run, scope)
-        path = match.node.path()
-        return match.length, [
-            (node.stop, node.value) for node in path if node.value is not None and node.stop <= match.length
-        ]
+    def find(self, run: bytes, scope: Scope) -> Match[V | None]:
+        """How far a run is known, in units. Changes nothing."""
+        return self._tree.peek(run, scope)
 
-    def put(self, run: bytes, end: int, scope: Scope, value: V | None) -> None:
-        """Remember the first `end` units of a run, and a value for them; without one, only that they were seen."""
+    def put(self, run: bytes, scope: Scope, match: Match[V | None], ends: Sequence[int]) -> list[Node[V | None]]:
+        """Remember prefixes of a run, and that they were used now.
+
+        Args:
+            run: a run.
+            scope: who may share it.
+            match: what `find` says, where it has just been asked.
+            ends: of the prefixes, in units, ascending, at least one.
+
+        Returns:
+            The node that ends at each end, for its value to be read and set: None where there was none. Those that
+            there is no room for are no longer part of the tree.
+        """
         self._used += 1
-        node: Node[V | None] = self._tree.insert(run[: end * WIDTH], scope, lambda _start, _stop: None, self._used).node
-        self._tree.touch(node, self._used)
-        if value is not None:
-            node.value = value
+        node, longest = match.node, ends[-1]
+        if longest > match.length:
+            node = self._tree.insert(run[: longest * WIDTH], scope, _nothing, self._used, match).node
+        nodes = []
+        for end in reversed(ends):
+            node = self._tree.ending(node, end)
+            nodes.append(node)
+        nodes.reverse()
+        self._tree.touch(nodes[-1], self._used)
         while is_full(self._tree, self._capacity) and (oldest := self._leaves.oldest()) is not None:
             self._tree.truncate(oldest, 0)
             self.has_forgotten = True
+        return nodes
+
+
+def values(match: Match[V | None]) -> Iterator[tuple[int, V]]:
+    """The values of the known prefixes of a run with their ends, the longest first."""
+    node = match.node
+    while node.parent is not None:
+        if node.value is not None and node.stop <= match.length:
+            yield node.stop, node.value
+        node = node.parent
+
+
+def _nothing(_start: int, _stop: int) -> None:
+    """The value of a prefix that was only seen."""

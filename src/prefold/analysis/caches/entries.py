@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from prefold.analysis.caches.base import Loss, Reason, Served
 from prefold.analysis.caches.common import at, scope_of, units_of
-from prefold.analysis.caches.ends import Ends
+from prefold.analysis.caches.ends import Ends, values
 from prefold.analysis.caches.resolve import rules_of_request
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.request import Marker, Request
+from prefold.core.keys import Scope
+from prefold.core.radix import Match
 from prefold.providers.rules import CacheRules, Control, Storage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Entry:
     """A prefix that was written.
 
@@ -31,21 +32,25 @@ class _Entry:
     expires: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Known:
     """What a cache has of a prompt, in units.
 
     Attributes:
-        entries: those that are whole prefixes of it, ascending, with their ends.
+        scope: who may share it.
+        match: how far it was seen.
         asked: markers, ascending.
         hit: end of the entry that is read, 0 for none.
+        read: that entry.
         lost: the stretches behind it.
     """
 
-    entries: list[tuple[int, _Entry]]
-    asked: tuple[Marker, ...]
-    hit: int
-    lost: tuple[Loss, ...]
+    scope: Scope
+    match: Match[_Entry | None]
+    asked: Sequence[Marker]
+    hit: int = 0
+    read: _Entry | None = None
+    lost: tuple[Loss, ...] = ()
 
 
 class EntryCache:
@@ -73,121 +78,121 @@ class EntryCache:
 
     def peek(self, request: Request) -> Served:
         """See `Replica`."""
-        return self._served(request, self._look(request))
+        known = self._look(request)
+        return Served(known.hit * self._unit, lost=known.lost, otherwise=self._otherwise(request))
 
     def serve(self, request: Request) -> Served:
         """See `CacheModel`."""
         known = self._look(request)
-        return replace(self._served(request, known), written=self._write(request, known))
+        otherwise = self._otherwise(request)  # what is forgotten for this request was not missed by it
+        return Served(known.hit * self._unit, self._write(request, known), known.lost, otherwise)
+
+    def _otherwise(self, request: Request) -> Reason:
+        if request.tokens < self._rules.minimum_tokens:
+            return Reason.BELOW_MINIMUM
+        return Reason.EVICTED if self._ends.has_forgotten else Reason.BREAKPOINT
 
     # Looking
 
-    def _served(self, request: Request, known: _Known) -> Served:
-        otherwise = Reason.BREAKPOINT
-        if request.tokens < self._rules.minimum_tokens:
-            otherwise = Reason.BELOW_MINIMUM
-        elif self._ends.has_forgotten:
-            otherwise = Reason.EVICTED
-        return Served(known.hit * self._unit, lost=known.lost, otherwise=otherwise)
-
     def _look(self, request: Request) -> _Known:
-        _, entries = self._ends.known(request.run, scope_of(request, self._spec.isolate_tenants))
-        asked = self._asked(request)
+        scope = scope_of(request, self._spec.isolate_tenants)
+        known = _Known(scope, self._ends.find(request.run, scope), self._asked(request))
+        marked = [marker.end for marker in known.asked]
         considered = self._rules.searched_entries
         lost: list[Loss] = []
-        hit = 0
-        for age, (end, entry) in enumerate(reversed(entries)):
-            reason = self._obstacle(request, asked, end, entry)
+        for age, (end, entry) in enumerate(values(known.match)):
+            reason = self._obstacle(request, marked, end, entry)
             if reason is None and considered is not None and age >= considered:
                 reason = Reason.LOOKBACK
             if reason is None:
-                hit = end
+                known.hit, known.read = end, entry
                 break
             if not lost or lost[-1].reason is not reason:
                 lost.append(Loss(reason, end * self._unit))
-        return _Known(entries, asked, hit, tuple(reversed(lost)))
+        known.lost = tuple(reversed(lost))
+        return known
 
-    def _obstacle(self, request: Request, asked: Sequence[Marker], end: int, entry: _Entry) -> Reason | None:
+    def _obstacle(self, request: Request, marked: Sequence[int], end: int, entry: _Entry) -> Reason | None:
         """Why an entry is not read, or None."""
         if not entry.ttl:
             return Reason.BELOW_MINIMUM
         if request.time > entry.expires:
             return Reason.EXPIRED
-        if not self._is_found(request, asked, end):
-            is_behind = self._rules.lookback is not None and bool(asked) and asked[-1].end >= end
+        if not self._is_found(request, marked, end):
+            is_behind = self._rules.lookback is not None and bool(marked) and marked[-1] >= end
             return Reason.LOOKBACK if is_behind else Reason.BREAKPOINT
         return Reason.NOT_KEPT if request.time < entry.readable else None
 
-    def _is_found(self, request: Request, asked: Sequence[Marker], end: int) -> bool:
+    def _is_found(self, request: Request, marked: Sequence[int], end: int) -> bool:
         """Whether a read that begins at the markers comes upon an entry."""
-        place = bisect_left(asked, end, key=lambda marker: marker.end)
-        if place == len(asked):
+        place = bisect_left(marked, end)
+        if place == len(marked):
             return False
         if not request.ends:  # the log does not say where blocks end, so nothing can be counted
             return True
         if self._is_resource:
-            return asked[place].end == end
+            return marked[place] == end
         if self._rules.lookback is None:
             return True
-        start, stop = bisect_left(request.ends, end), bisect_left(request.ends, asked[place].end)
+        start, stop = bisect_left(request.ends, end), bisect_left(request.ends, marked[place])
         if stop == len(request.ends) or request.ends[start] != end:
             return False
         if request.positions and self._rules.runs_count_once:
             start, stop = request.positions[start], request.positions[stop]
         return stop - start < self._rules.lookback
 
-    def _asked(self, request: Request) -> tuple[Marker, ...]:
+    def _asked(self, request: Request) -> Sequence[Marker]:
         """Where a request has entries written and read."""
-        end = Marker(request.units)
+        asked: Sequence[Marker] = request.markers
         if not request.ends:
-            asked = request.markers or ((end,) if request.units else ())
+            asked = asked or ((Marker(request.units),) if request.units else ())
         elif self._is_resource:
             asked = (Marker(request.system_end),) if request.system_end else ()
         elif self._rules.control is Control.BREAKPOINT:
-            asked = (
-                request.markers if request.markers and request.markers[-1].end == end.end else (*request.markers, end)
-            )
-        elif request.markers or rules_of_request(request).control is Control.EXPLICIT:
-            asked = request.markers
-        else:
-            ends = {request.system_end or request.ends[0], *request.ends[-2:]}
-            asked = tuple(Marker(place) for place in sorted(ends) if place)
+            if not asked or asked[-1].end != request.units:
+                asked = (*asked, Marker(request.units))
+        elif not asked and rules_of_request(request).control is not Control.EXPLICIT:
+            places = {request.system_end or request.ends[0], *request.ends[-2:]}
+            asked = [Marker(place) for place in sorted(places) if place]
         limit = self._rules.max_breakpoints
         return asked[-limit:] if limit else asked
 
     # Keeping
 
-    def _write(self, request: Request, known: _Known) -> Counter[int]:
+    def _write(self, request: Request, known: _Known) -> Mapping[int, int]:
         """Write and renew entries; returns the tokens that are billed as written, by lifetime."""
-        scope = scope_of(request, self._spec.isolate_tenants)
+        renews = self._rules.ttl_renewed
         readable, start = at(request, self._rules.readable_from), at(request, self._rules.ttl_from)
-        present = dict(known.entries)
-        if self._rules.ttl_renewed and known.hit:
-            entry = present[known.hit]
-            present[known.hit] = replace(entry, expires=start + entry.ttl)
-            self._ends.put(request.run, known.hit, scope, present[known.hit])
-        written: Counter[int] = Counter()
+        asked = self._written(known.asked)
+        ends = [end for end, _ in asked]
+        if known.read is not None and renews:
+            known.read.expires = start + known.read.ttl
+            if not ends or ends[-1] < known.hit:
+                ends.append(known.hit)  # it was used, though nothing is written there
+        if not ends:
+            return {}
+        nodes = self._ends.put(request.run, known.scope, known.match, ends)
+        before = [node.value for node in nodes]  # two markers may end at one place
+        written: dict[int, int] = {}
         paid = known.hit
-        for end, ttl in self._written(known.asked):
-            old = present.get(end)
+        for node, old, (end, ttl) in zip(nodes, before, asked, strict=False):
             if old is not None and old.ttl and request.time <= old.expires:
                 longer = max(old.ttl, ttl)  # what is marked again lives on by its own lifetime, as what is read does
-                expires = max(old.expires, start + longer) if self._rules.ttl_renewed else old.expires
-                entry = _Entry(longer, min(old.readable, readable), expires)
+                expires = max(old.expires, start + longer) if renews else old.expires
+                node.value = _Entry(longer, min(old.readable, readable), expires)
             else:
-                entry = _Entry(ttl, readable, start + ttl)
-            self._ends.put(request.run, end, scope, entry)
+                node.value = _Entry(ttl, readable, start + ttl)
             if ttl and end > paid:
-                written[ttl] += (end - paid) * self._unit
+                written[ttl] = written.get(ttl, 0) + (end - paid) * self._unit
                 paid = end
-        return written if self._is_written else Counter()
+        return written if self._is_written else {}
 
-    def _written(self, asked: Sequence[Marker]) -> Iterator[tuple[int, int]]:
+    def _written(self, asked: Sequence[Marker]) -> list[tuple[int, int]]:
         """Ends of the entries that a request writes, with their lifetimes; 0 for those that are too short to live."""
-        longest = self._rules.maximum_tokens
+        rules, written = self._rules, []
         for marker in asked:
             tokens = marker.end * self._unit
-            if longest is not None and tokens > longest:
-                continue
-            ttl = marker.ttl if marker.ttl in self._rules.ttls and marker.ttl else self._rules.ttls[0]
-            yield marker.end, ttl if tokens >= self._rules.minimum_tokens else 0
+            if rules.maximum_tokens is None or tokens <= rules.maximum_tokens:
+                ttl = marker.ttl if marker.ttl in rules.ttls and marker.ttl else rules.ttls[0]
+                written.append((marker.end, ttl if tokens >= rules.minimum_tokens else 0))
+        return written

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 from prefold.analysis.caches.base import Loss, Reason, Served
@@ -134,7 +134,7 @@ class PrefixCache:
         known = self._examine(request, lease.node.path(), lease.hit)
         served = self._served(request, known, reach)
         if served.hit and self._luck.fails():
-            served = replace(served, hit=0, lost=(Loss(Reason.NOT_KEPT, served.hit), *served.lost))
+            served = served._replace(hit=0, lost=(Loss(Reason.NOT_KEPT, served.hit), *served.lost))
         self._renew(request, lease)
         if request.record.duration is None:
             self._release(lease, request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from functools import lru_cache
 
 from prefold.analysis.request import Request
 from prefold.errors import UsageError
@@ -26,9 +27,14 @@ PLAIN = CacheRules(
 
 def rules_of_request(request: Request) -> CacheRules:
     """The rules of the cache that a request was sent to; `PLAIN` where they are not known."""
-    model, provider = request.record.model, request.record.provider or None
+    record = request.record
+    return _rules(record.model, record.provider or None, bool(request.markers))
+
+
+@lru_cache(maxsize=1024)
+def _rules(model: str, provider: str | None, is_marked: bool) -> CacheRules:
     try:
-        control = Control.EXPLICIT if request.markers else None
+        control = Control.EXPLICIT if is_marked else None
         found = rules_for(model, provider, control=control) if model else None
         found = found or (rules_for(model, provider) if model else None)
         return found or (rules_of(provider) if provider else PLAIN)

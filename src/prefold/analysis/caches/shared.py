@@ -7,7 +7,7 @@ is served equals what a `PrefixCache` of its own would serve; a test says so.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -17,7 +17,7 @@ from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.memory import MOST_UNITS
 from prefold.analysis.request import Request
 from prefold.core.keys import Scope
-from prefold.core.radix import Leaves, RadixTree
+from prefold.core.radix import Insertion, Leaves, Match, RadixTree
 from prefold.core.tokens import WIDTH
 from prefold.providers.rules import Moment, Storage
 
@@ -34,6 +34,7 @@ def can_share(spec: CacheSpec) -> bool:
         and not spec.loss_rate
         and rules.ttl_from is rules.readable_from is Moment.REQUEST
         and rules.ttl_renewed
+        and not (rules.ttls and rules.keeps_output)  # an answer is not used when its prompt is, see `_GrowingTree`
     )
 
 
@@ -48,6 +49,29 @@ class _Member:
 
     steps: Steps
     ttl: float
+
+
+class _GrowingTree(RadixTree[float]):
+    """A tree in which what goes on from a leaf makes it longer: a conversation is one node, not one for each turn.
+
+    That loses nothing where all that a leaf holds was used at the same time, as long as no scope has a salt.
+    """
+
+    def insert(
+        self,
+        run: bytes,
+        scope: Scope,
+        make_value: Callable[[int, int], float],
+        used: int,
+        match: Match[float] | None = None,
+    ) -> Insertion[float]:
+        """See `RadixTree`; a leaf that has become longer keeps its value."""
+        match = match or self.peek(run, scope)
+        leaf = match.node
+        if leaf.children or leaf.parent is None or match.length < leaf.stop:
+            return super().insert(run, scope, make_value, used, match)
+        self.extend(leaf, run)
+        return Insertion(match.length, leaf, (), None)
 
 
 class SharedPrefixes:
@@ -67,7 +91,7 @@ class SharedPrefixes:
         self._is_timed = any(member.ttl < inf for member in self._members)
         self._leaves: Leaves[float] = Leaves()
         # The value of a node is the time of the latest request that used it.
-        self._tree: RadixTree[float] = RadixTree(-inf, lambda time, _length: (time, time), self._leaves)
+        self._tree = _GrowingTree(-inf, lambda time, _length: (time, time), self._leaves)
         self._forgot = False
         self._clock = 0
         self._running: list[tuple[float, int, bytes, Scope]] = []
@@ -129,5 +153,6 @@ class SharedPrefixes:
 
     def _forget(self) -> None:
         while is_full(self._tree, MOST_UNITS) and (oldest := self._leaves.oldest()) is not None:
-            self._tree.truncate(oldest, 0)
+            excess = self._tree.size - MOST_UNITS  # of units no more goes than must, of nodes a whole one
+            self._tree.truncate(oldest, max(0, oldest.length - excess) if excess > 0 else 0)
             self._forgot = True

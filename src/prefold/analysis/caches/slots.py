@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from prefold.analysis.caches.base import Reason, Served
@@ -32,10 +33,6 @@ class _Slot:
     used: int = 0
     busy_until: float = 0.0
 
-    def known(self, run: bytes, scope: Scope) -> int:
-        """Units that a prompt shares with it."""
-        return common_prefix(self.run, run) if scope == self.scope else 0
-
 
 @dataclass(slots=True)
 class _HostStore:
@@ -49,14 +46,23 @@ class _HostStore:
     capacity: int
     prompts: list[_Slot] = field(default_factory=list)
 
+    def best(self, run: bytes, scope: Scope) -> tuple[_Slot | None, int]:
+        """The prompt that shares most with another, and how many units; None where none shares any."""
+        best, most = None, 0
+        for kept in self.prompts:
+            if kept.scope == scope and kept.run.startswith(run[: (most + 1) * WIDTH]):
+                shared = common_prefix(kept.run, run)
+                if shared > most:
+                    best, most = kept, shared
+        return best, most
+
     def put(self, slot: _Slot) -> None:
         """Keep a prompt; those that are beginnings of it are dropped."""
-        self.prompts = [kept for kept in self.prompts if kept.known(slot.run, slot.scope) < count(kept.run)]
+        self.prompts = [kept for kept in self.prompts if kept.scope != slot.scope or not slot.run.startswith(kept.run)]
         self.prompts.append(_Slot(slot.run, slot.scope, slot.used))
-        while self.prompts and (
-            sum(count(kept.run) for kept in self.prompts) > self.capacity or len(self.prompts) > _MOST_KEPT
-        ):
-            del self.prompts[0]
+        units = sum(count(kept.run) for kept in self.prompts)
+        while units > self.capacity or len(self.prompts) > _MOST_KEPT:
+            units -= count(self.prompts.pop(0).run)
 
 
 class SlotCache:
@@ -86,50 +92,66 @@ class SlotCache:
     def peek(self, request: Request) -> Served:
         """See `Replica`."""
         scope = scope_of(request, self._spec.isolate_tenants)
-        kept = self._host.prompts if self._host else []
-        known = max(holder.known(request.run, scope) for holder in (self._choose(request, scope), *kept))
-        return self._served(request, scope, known)
+        known = self._known(request.run, scope)
+        live = known[self._choose(request, known)]
+        if self._host is not None:
+            live = max(live, self._host.best(request.run, scope)[1])
+        return self._served(request, known, live)
 
     def serve(self, request: Request) -> Served:
         """See `CacheModel`."""
         scope = scope_of(request, self._spec.isolate_tenants)
-        slot = self._choose(request, scope)
-        kept = self._host.prompts if self._host else []
-        served = self._served(request, scope, max(holder.known(request.run, scope) for holder in (slot, *kept)))
+        known = self._known(request.run, scope)
+        chosen = self._choose(request, known)
+        slot, live = self._slots[chosen], known[chosen]
         if self._host is not None:
-            self._exchange(slot, request, scope)
+            live = self._exchange(self._host, slot, live, request, scope)
         self._clock += 1
         slot.run, slot.scope, slot.used = self._kept(request), scope, self._clock
         slot.busy_until = at(request, Moment.ANSWER)
         self._fit(slot)
-        return served
+        return self._served(request, known, live)
 
-    def _served(self, request: Request, scope: Scope, known: int) -> Served:
-        """What is answered where a slot has so many units; others may have more, but were busy."""
-        matched = max(known, *(slot.known(request.run, scope) for slot in self._slots))
-        return self._steps.served(request, matched, known, Reason.NOT_KEPT, Reason.EVICTED)
+    def _known(self, run: bytes, scope: Scope) -> list[int]:
+        """Units that a prompt shares with each slot."""
+        known = []
+        shared = 0  # with the slot before; prompts often part at one place, and looking there first finds it at once
+        for slot in self._slots:
+            if slot.scope != scope:
+                known.append(0)
+                continue
+            end = shared * WIDTH
+            if not slot.run.startswith(run[:end]):
+                shared = common_prefix(run[:end], slot.run)
+            elif slot.run.startswith(run[end : end + WIDTH], end):
+                shared += common_prefix(run[end:], slot.run, shared)
+            known.append(shared)
+        return known
 
-    def _choose(self, request: Request, scope: Scope) -> _Slot:
+    def _served(self, request: Request, known: Sequence[int], live: int) -> Served:
+        """What is answered where so many units can be had; other slots may have more, but were busy."""
+        return self._steps.served(request, max(live, *known), live, Reason.NOT_KEPT, Reason.EVICTED)
+
+    def _choose(self, request: Request, known: Sequence[int]) -> int:
+        """The slot that serves a prompt that shares so much with each."""
+        slots = self._slots
         # Where all are busy, a request waits for the first one to be idle.
-        first = min(slot.busy_until for slot in self._slots)
-        idle = [slot for slot in self._slots if slot.busy_until <= max(request.time, first)]
-        best = max(idle, key=lambda slot: (slot.known(request.run, scope), -slot.used))
-        if best.known(request.run, scope) > self._rules.slot_similarity * request.units:
+        start = max(request.time, min([slot.busy_until for slot in slots]))
+        idle = [index for index, slot in enumerate(slots) if slot.busy_until <= start]
+        best = max(idle, key=lambda index: (known[index], -slots[index].used))
+        if known[best] > self._rules.slot_similarity * request.units:
             return best
-        return min(idle, key=lambda slot: slot.used)
+        return min(idle, key=lambda index: slots[index].used)
 
-    def _exchange(self, slot: _Slot, request: Request, scope: Scope) -> None:
-        """Save what the slot would lose, and load what serves the request better."""
-        host = self._host
-        if host is None:
-            return
-        known = slot.known(request.run, scope)
-        best = max(host.prompts, key=lambda kept: kept.known(request.run, scope), default=None)
+    def _exchange(self, host: _HostStore, slot: _Slot, known: int, request: Request, scope: Scope) -> int:
+        """Save what the slot would lose, and take out what serves the request better; returns the units it has then."""
+        best, stored = host.best(request.run, scope)
         if slot.run and known < count(slot.run) / 2:
             host.put(slot)
-        if best is not None and best.known(request.run, scope) > known:
-            host.prompts = [kept for kept in host.prompts if kept is not best]
-            slot.run, slot.scope = best.run, best.scope
+        if best is None or stored <= known:
+            return known
+        host.prompts = [kept for kept in host.prompts if kept is not best]
+        return stored
 
     def _kept(self, request: Request) -> bytes:
         """Prompt and answer as far as they have keys and values: the last token was never fed back."""
@@ -139,8 +161,12 @@ class SlotCache:
 
     def _fit(self, latest: _Slot) -> None:
         """Empty the least recently used slots until all fit."""
+        units = sum([count(slot.run) for slot in self._slots])
+        if units <= self._capacity:
+            return
         for slot in sorted(self._slots, key=lambda slot: slot.used):
-            if sum(count(other.run) for other in self._slots) <= self._capacity:
-                break
             if slot is not latest:
+                units -= count(slot.run)
                 slot.run = b""
+            if units <= self._capacity:
+                break

@@ -36,7 +36,7 @@ class CacheSpec:
         policy: who is evicted; a name in `prefold.core.policies.POLICIES`.
         tiers: below the pool, the fastest first.
         replicas: how many servers share the traffic.
-        routing: how they do: `round_robin`, `consistent_hash` or `exact`.
+        routing: how they do: `round_robin`, `prefix_hash` or `exact`.
         isolate_tenants: whether tenants share nothing, as if each had a salt.
         loss_rate: share of requests for which a cache that promises nothing has nothing.
         seed: of everything that is drawn by chance.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from prefold.analysis.caches.base import Loss, Reason, Served
 from prefold.analysis.caches.common import Luck, Steps, at, scope_of, units_of
-from prefold.analysis.caches.ends import Ends
+from prefold.analysis.caches.ends import Ends, values
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.request import Request
+from prefold.core.keys import Scope
+from prefold.core.radix import Match
 from prefold.core.tokens import count
 from prefold.providers.rules import CacheRules
 
@@ -34,27 +36,32 @@ class UnitCache:
 
     def peek(self, request: Request) -> Served:
         """See `Replica`."""
-        _, hit, lost = self._look(request)
-        return self._served(hit, lost)
+        match = self._ends.find(request.run, scope_of(request, self._spec.isolate_tenants))
+        return self._served(*self._look(request, match))
 
     def serve(self, request: Request) -> Served:
         """See `CacheModel`."""
-        seen, hit, lost = self._look(request)
+        scope = scope_of(request, self._spec.isolate_tenants)
+        match = self._ends.find(request.run, scope)
+        hit, lost = self._look(request, match)
         if hit and self._luck.fails():
             hit, lost = 0, (Loss(Reason.NOT_KEPT, hit * self._unit), *lost)
-        self._keep(request, seen)
+        self._keep(request, scope, match)
         return self._served(hit, lost)
 
     def _served(self, hit: int, lost: tuple[Loss, ...]) -> Served:
         otherwise = Reason.EVICTED if self._ends.has_forgotten else Reason.BREAKPOINT
         return Served(hit * self._unit, lost=lost, otherwise=otherwise)
 
-    def _look(self, request: Request) -> tuple[int, int, tuple[Loss, ...]]:
-        """How far a prompt was seen, what it hits, and what it loses."""
-        seen, units = self._ends.known(request.run, scope_of(request, self._spec.isolate_tenants))
-        whole = max((end for end, readable in units if readable <= request.time), default=0)
+    def _look(self, request: Request, match: Match[float | None]) -> tuple[int, tuple[Loss, ...]]:
+        """What a prompt hits and loses, of which so much was seen."""
+        seen, whole, last = match.length, 0, 0
+        for end, readable in values(match):
+            last = last or end
+            if readable <= request.time:
+                whole = end
+                break
         hit = self._steps.down(whole)
-        last = units[-1][0] if units else 0
         lost = []
         if whole > hit:
             lost.append(Loss(Reason.BLOCK_TAIL, whole * self._unit))
@@ -63,17 +70,23 @@ class UnitCache:
         if seen > last:
             reason = Reason.BELOW_MINIMUM if seen < self._steps.minimum else Reason.BREAKPOINT
             lost.append(Loss(reason, seen * self._unit))
-        return seen, hit, tuple(lost)
+        return hit, tuple(lost)
 
-    def _keep(self, request: Request, seen: int) -> None:
-        run = request.run + (request.output if self._rules.keeps_output else b"")
-        scope = scope_of(request, self._spec.isolate_tenants)
+    def _keep(self, request: Request, scope: Scope, match: Match[float | None]) -> None:
+        seen = match.length
+        run = request.run
+        if self._rules.keeps_output and request.output:
+            run += request.output
+            if seen == request.units:
+                match = self._ends.find(run, scope)
         readable = at(request, self._rules.readable_from)
-        _, units = self._ends.known(run, scope)
-        stored = dict(units)
-        ends = {seen, request.units, count(run)}
+        # The whole is always put, so that it is seen where the next one parts from it.
+        whole = count(run)
+        ends = {seen, request.units, whole}
         if self._interval:
-            ends.update(range(self._interval, count(run), self._interval))
-        self._ends.put(run, count(run), scope, None)  # so that it is seen where the next one parts from it
-        for end in sorted(end for end in ends if end >= max(1, self._steps.minimum)):
-            self._ends.put(run, end, scope, min(readable, stored.get(end, readable)))
+            ends.update(range(self._interval, whole, self._interval))
+        shortest = max(1, self._steps.minimum)
+        stored = sorted(end for end in ends if end >= shortest)
+        for node in self._ends.put(run, scope, match, stored or [whole]):
+            if node.stop >= shortest:
+                node.value = readable if node.value is None else min(readable, node.value)

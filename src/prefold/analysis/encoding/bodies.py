@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
@@ -34,6 +34,9 @@ CONTENT_FIELDS = frozenset({"prompt", *chain.from_iterable(_FIELDS.values())})
 _LEADING = "leading messages"
 _PARAMETERS = ("model", "modelId", "cache_salt", "cache_control", "prompt_cache_options")
 _FIRST_MESSAGE = {"role": "user"}  # behind it no message belongs to the system section
+# What tells conversations apart where the log does not: the first words of the first question.
+_QUESTION = b'"user"'
+_QUESTION_BYTES = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +60,30 @@ class Form:
         return name if isinstance(name, str) else ""
 
 
-class _Unusual(Exception):
-    """A body that is not cut into parts."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Message:
     """A message, encoded; and whether a system message behind it still belongs to the system section."""
 
     part: Part
     is_leading: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Messages:
+    """Messages that follow each other, encoded.
+
+    Attributes:
+        text: their JSON list up to the end of the last one; a longer list that begins so holds the same messages.
+        part: all of them.
+        is_leading: whether a system message behind them still belongs to the system section.
+    """
+
+    text: bytes
+    part: Part
+    is_leading: bool
+
+
+_NO_MESSAGES = _Messages(b"[", joined([]), True)
 
 
 class _PlainMessage(msgspec.Struct, forbid_unknown_fields=True):
@@ -80,38 +97,46 @@ class BodyReader:
     """Reads bodies, each distinct part of them once.
 
     Args:
-        capacity: bytes that are remembered of each field, for each tokenizer and dialect.
+        capacity: bytes that are remembered of each field, for each tokenizer and dialect; and of conversations.
     """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._parameters = (*_PARAMETERS, *setting_fields())
+        self._parameters = frozenset((*_PARAMETERS, *setting_fields()))
         self._memos: dict[tuple[str, Dialect, str], Memo[int, _Message]] = {}
+        self._conversations: Memo[int, _Messages] = Memo(
+            capacity, lambda _, messages: len(messages.text) + messages.part.size
+        )
         self._plain = msgspec.json.Decoder(_PlainMessage).decode
         self._fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
         self._items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
-    def read(self, body: Body, texts: Texts) -> Form:
+    def read(self, body: Body, texts: Texts, session: str = "") -> Form:
         """What a body says, by the same rules as `Prompt`.
+
+        Args:
+            body: any body.
+            texts: encode what it says.
+            session: the conversation that it belongs to, if that is known: where to look for one that it goes on from.
 
         Raises:
             InvalidRequest: as `Prompt.parse` and `Prompt.segments`.
         """
         if body.dialect is not None and body.dialect in _FIELDS:
             try:
-                return self._in_parts(body.content, body.dialect, texts)
+                return self._in_parts(body, body.dialect, texts, session)
             except (msgspec.MsgspecError, ValueError, RecursionError, InvalidRequest):
                 pass  # the general reader takes it, or says what is wrong and where
         prompt = body.prompt
         return Form(prompt.dialect, texts.part(prompt.segments), prompt.parameters)
 
-    def _in_parts(self, content: bytes, dialect: Dialect, texts: Texts) -> Form:
-        fields = self._fields(content)
+    def _in_parts(self, body: Body, dialect: Dialect, texts: Texts, session: str) -> Form:
+        fields = self._fields(body.content) if body.fields is None else body.fields
         *fixed, messages = _FIELDS[dialect]
         parts = [self._field(name, bytes(fields[name]), dialect, texts) for name in fixed if name in fields]
         if (raw := fields.get(messages)) is not None:
-            parts += self._messages(messages, raw, dialect, texts)
-        parameters = {name: msgspec.json.decode(fields[name]) for name in self._parameters if name in fields}
+            parts.append(self._messages(messages, raw, dialect, texts, session))
+        parameters = {name: msgspec.json.decode(raw) for name, raw in fields.items() if name in self._parameters}
         return Form(dialect, joined(parts), parameters)
 
     def _field(self, name: str, raw: bytes, dialect: Dialect, texts: Texts) -> Part:
@@ -123,19 +148,33 @@ class BodyReader:
             memo.put(hash(raw), known)
         return known.part
 
-    def _messages(self, name: str, raw: msgspec.Raw, dialect: Dialect, texts: Texts) -> Iterator[Part]:
-        is_leading = True
-        memo = self._memo(texts, dialect, _LEADING)
-        for item in self._items(raw):
+    def _messages(self, name: str, raw: msgspec.Raw, dialect: Dialect, texts: Texts, session: str) -> Part:
+        """A list of messages; where it goes on from a list that was read before, only what is new in it is read."""
+        text = bytes(memoryview(raw)[:-1]).rstrip()  # without the closing bracket
+        conversation = hash((texts.counter.name, dialect, session or text[: text.find(_QUESTION) + _QUESTION_BYTES]))
+        before = self._conversations.get(conversation)
+        if before is not None and text.startswith(before.text):
+            # The 0 stands for all messages before, so that what is left is a list again.
+            _, *items = self._items(b"".join((b"[0", text[len(before.text) :], b"]")))
+        else:
+            before = _NO_MESSAGES
+            items = self._items(raw)
+        parts, is_leading = [before.part], before.is_leading
+        memo = self._memo(texts, dialect, _LEADING if is_leading else name)
+        for item in items:
             content = bytes(item)
-            known = memo.get(hash(content))
-            if known is None:
-                known = self._message(name, content, dialect, texts, is_leading)
-                memo.put(hash(content), known)
-            yield known.part
-            if is_leading and not known.is_leading:
+            message = memo.get(hash(content))
+            if message is None:
+                message = self._message(name, content, dialect, texts, is_leading)
+                memo.put(hash(content), message)
+            parts.append(message.part)
+            if is_leading and not message.is_leading:
                 is_leading = False
                 memo = self._memo(texts, dialect, name)
+        part = joined(parts)
+        if text.endswith(b"}"):  # only the end of an object cannot also be the middle of something longer
+            self._conversations.put(conversation, _Messages(text, part, is_leading))
+        return part
 
     def _message(self, name: str, raw: bytes, dialect: Dialect, texts: Texts, is_leading: bool) -> _Message:
         """A message, behind others that do or do not all belong to the system section."""

@@ -39,6 +39,8 @@ class Memo(Generic[K, V]):
         size = self._size_of(key, value)
         if size > self._limit:
             return
+        if (replaced := self._young.pop(key, None)) is not None:
+            self._size -= self._size_of(key, replaced)
         if self._size + size > self._limit:
             self._old, self._young, self._size = self._young, {}, 0
         self._young[key] = value

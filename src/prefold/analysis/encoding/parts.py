@@ -126,6 +126,8 @@ def _pieces(text: str) -> Iterator[str]:
 
 def joined(parts: Sequence[Part]) -> Part:
     """Parts of one prompt, in the order in which the model reads them."""
+    if len(parts) == 1:
+        return parts[0]
     lengths = tuple(chain.from_iterable([part.lengths for part in parts]))
     markers: list[tuple[int, Any]] = []
     runs: list[tuple[int, Run]] = []

@@ -69,6 +69,7 @@ _CLAUDE_CODE_USER = re.compile(r"^(?P<user>.+?)_session_(?P<session>[0-9a-f-]{8,
 _ANTHROPIC_BLOCKS = re.compile(rb'"(?:tool_use|tool_result|thinking|redacted_thinking)"')
 _LINE_START = re.compile(rb'\s*\{[^\n]*?"(?:messages|prompt|contents|input|request|body|prompt_token_ids)"\s*:')
 _NUMBERS = re.compile(rb"\[\s*\d")
+_LIST = ord("[")
 _DEEPEST = 4
 _fields_of = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -114,13 +115,15 @@ class Bodies:
         answer = _answer_of(layers, source)
         usage = usage_of(first(values, ("usage", "usageMetadata")), source) or answer.usage
         ids = _token_ids(layers)
-        tenant, session = tenant_and_session(values)
-        time = time_of(values)
+        tenant, session = _tenant_and_session(values)
+        sent = _first_moment(values, TIME_FIELDS)
+        time = answer.created if sent is None else sent
         answer_ids = _answer_ids(values)
+        fields = layers[-1]
         return Record(
-            content=Body(body, self.dialect or dialect_of(layers[-1])) if ids is None else token_blocks(ids),
+            content=Body(body, self.dialect or dialect_of(fields), fields) if ids is None else token_blocks(ids),
             place=place,
-            time=answer.created if time is None else time,
+            time=time,
             model=name(values.get("model"), values.get("modelId"), answer.model),
             provider=name(first(values, _PROVIDER_FIELDS)),
             tenant=tenant,
@@ -130,8 +133,8 @@ class Bodies:
             answer=answer.text if answer_ids is None else answer_ids,
             output_tokens=_output_tokens(values, answer_ids, usage, source),
             stop=name(first(values, ("stop_reason", "finish_reason")), answer.stop),
-            duration=duration_of(values),
-            ttft=ttft_of(values),
+            duration=_duration(values, sent),
+            ttft=_seconds_of(values, TTFT_FIELDS),
             request_id=name(first(values, _ID_FIELDS), answer.response_id),
             miss_reason=answer.miss_reason or name(values.get("cache_miss_reason")),
         )
@@ -194,7 +197,7 @@ def _by_fields(body: Fields, raw: msgspec.Raw) -> Dialect | None:
         messages = _messages_of(raw)
         if any(_looks_like_bedrock(message.content) for message in messages[:4]):
             return None
-        if any(message.role in _OPENAI_ROLES or _starts(message.tool_calls) == b"[" for message in messages):
+        if any(message.role in _OPENAI_ROLES or _is_list(message.tool_calls) for message in messages):
             return Dialect.OPENAI
         tools = {field for tool in _parts_of(body["tools"]) for field in tool} if "tools" in body else set()
     except (msgspec.DecodeError, RecursionError):
@@ -208,14 +211,14 @@ def _by_fields(body: Fields, raw: msgspec.Raw) -> Dialect | None:
 
 
 def _looks_like_bedrock(content: msgspec.Raw) -> bool:
-    if _starts(content) != b"[":
+    if not _is_list(content):
         return False
     parts = _parts_of(content)
     return bool(parts) and "type" not in parts[0]
 
 
-def _starts(value: msgspec.Raw) -> bytes:
-    return bytes(memoryview(value)[:1])
+def _is_list(value: msgspec.Raw) -> bool:
+    return memoryview(value)[0] == _LIST
 
 
 def _check_text(content: bytes) -> None:
@@ -306,7 +309,7 @@ def _token_ids(layers: list[Fields]) -> bytes | None:
     """The prompt as packed token ids, where the log has them; else None."""
     for layer in layers:
         raw = layer.get("prompt_token_ids")
-        if raw is not None and _starts(raw) == b"[":
+        if raw is not None and _is_list(raw):
             return packed_ids(loaded(raw))
     prompt = layers[-1].get("prompt")
     if prompt is not None and _NUMBERS.match(prompt):
@@ -338,13 +341,12 @@ def _answer_ids(values: Mapping[str, Any]) -> Blocks | None:
     return token_blocks(packed_ids(ids)) if isinstance(ids, list) else None
 
 
-def tenant_and_session(values: Mapping[str, Any]) -> tuple[str, str]:
+def _tenant_and_session(values: Mapping[str, Any]) -> tuple[str, str]:
     """Whom a request belongs to, and to which conversation, as the fields of a record and its metadata say.
 
     Claude Code puts both into `metadata.user_id`: as `user_..._session_...`, or as the text of a JSON object.
     """
-    tenant = name(*(values.get(field) for field in TENANT_FIELDS))
-    session = name(*(values.get(field) for field in SESSION_FIELDS))
+    tenant, session = name(*_given(values, TENANT_FIELDS)), name(*_given(values, SESSION_FIELDS))
     if tenant[:1] == "{":
         try:
             inner = loaded(tenant)
@@ -358,28 +360,29 @@ def tenant_and_session(values: Mapping[str, Any]) -> tuple[str, str]:
     return tenant, session
 
 
-def time_of(values: Mapping[str, Any]) -> float | None:
-    """When a record's request was sent, as its fields say."""
-    times = (moment(values[field]) for field in TIME_FIELDS if field in values)
-    return next((time for time in times if time is not None), None)
+def _first_moment(values: Mapping[str, Any], fields: tuple[str, ...]) -> float | None:
+    """The first time that some fields of a record tell."""
+    for value in _given(values, fields):
+        time = moment(value)
+        if time is not None:
+            return time
+    return None
 
 
-def ttft_of(values: Mapping[str, Any]) -> float | None:
-    """Seconds to the first token, as the fields of a record say."""
-    return _seconds_of(values, TTFT_FIELDS)
-
-
-def duration_of(values: Mapping[str, Any]) -> float | None:
-    """Seconds to the end of the answer, as the fields of a record say."""
+def _duration(values: Mapping[str, Any], sent: float | None) -> float | None:
+    """Seconds from a request to the end of its answer, as the fields of a record say."""
     given = _seconds_of(values, DURATION_FIELDS)
-    if given is not None:
+    if given is not None or sent is None:
         return given
-    begun = time_of(values)
-    ends = (moment(values[field]) for field in END_FIELDS if field in values)
-    ended = next((time for time in ends if time is not None), None)
-    return ended - begun if begun is not None and ended is not None and ended >= begun else None
+    ended = _first_moment(values, END_FIELDS)
+    return ended - sent if ended is not None and ended >= sent else None
 
 
 def _seconds_of(values: Mapping[str, Any], fields: tuple[tuple[str, float], ...]) -> float | None:
-    found = (seconds(values[field], unit=unit) for field, unit in fields if field in values)
-    return next((number for number in found if number is not None), None)
+    found = [seconds(values[field], unit=unit) for field, unit in fields if field in values]
+    return next((number for number in found if number is not None), None) if found else None
+
+
+def _given(values: Mapping[str, Any], fields: tuple[str, ...]) -> list[Any]:
+    """What some fields hold, those that are there."""
+    return [values[field] for field in fields if field in values]

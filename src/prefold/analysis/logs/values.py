@@ -20,7 +20,9 @@ LARGEST_COUNT = 10**9
 _UNITS_FROM = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
 """Epoch numbers from which nano-, micro- and milliseconds are counted: as seconds they would lie thousands of years
 ahead."""
+_NUMERIC = (int, float, str)
 _LONGEST_NAME = 500
+_decoded = msgspec.json.Decoder().decode
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 _TOTALS = ("prompt_tokens", "input_tokens", "promptTokenCount")
 _PARTS = ("cached_tokens", "prompt_cache_hit_tokens", "num_cached_tokens", "cachedContentTokenCount")
@@ -38,7 +40,10 @@ def moment(value: object) -> float | None:
     number = real(value)
     if number is None:
         return None
-    return next((number / unit for start, unit in _UNITS_FROM if number > start), number)
+    for start, unit in _UNITS_FROM:
+        if number > start:
+            return number / unit
+    return number
 
 
 def _moment_of_text(text: str) -> float | None:
@@ -61,7 +66,7 @@ def _timestamp(stamp: datetime) -> float | None:
 
 def real(value: object) -> float | None:
     """A finite number; None if it is none. Texts of numbers count."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if not isinstance(value, _NUMERIC) or isinstance(value, bool):
         return None
     try:
         number = float(value)
@@ -160,7 +165,7 @@ def loaded(content: bytes | str | msgspec.Raw) -> Any:
         InvalidRequest: saying where it is no JSON, or that it is nested too deeply.
     """
     try:
-        return msgspec.json.decode(content)
+        return _decoded(content)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         pass  # JSON as Python reads it has NaN and halves of surrogate pairs, too
     if isinstance(content, msgspec.Raw):

@@ -9,6 +9,7 @@ up to where its hit ends.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,19 @@ class _Frame:
     requests: int = 0
     hits_beyond: int = 0
     children: list[int] = field(default_factory=list)
+
+
+class _NoQueue:
+    """Keeps no order among leaves: what is merged is chosen by size."""
+
+    def offer(self, node: Node[Counts]) -> None:
+        """Nothing is to be noted."""
+
+    def forget(self, node: Node[Counts]) -> None:
+        """The same."""
+
+    def __iter__(self) -> Iterator[Node[Counts]]:
+        return iter(())
 
 
 class FlameTree:
@@ -73,7 +87,7 @@ class FlameTree:
         key = (request.record.model, request.salt, unit, is_blocks)
         tree = self._trees.get(key)
         if tree is None:
-            tree = self._trees[key] = RadixTree(Counts(unit), split_counts)
+            tree = self._trees[key] = RadixTree(Counts(unit), split_counts, _NoQueue())
             self._nodes += 1
         units = tree.size
         insertion = tree.insert(request.run, SHARED, lambda _start, _stop: Counts(unit), self._requests)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 
 from prefold.prompts.prompt import Prompt, Section, Segment, Stability
@@ -28,6 +29,10 @@ _FENCE = re.compile(r"^ {0,3}(```|~~~|\"\"\"|\'\'\')", re.MULTILINE)
 _BRACKETS = {"}": "{", "]": "["}
 _BRACKET = re.compile(r"[{}\[\]]")
 _TABLE_ROW = re.compile(r"^[ \t]*\|", re.MULTILINE)
+_REMEMBERED = 512
+"""Texts whose units are kept: turns of a conversation have the same opening, and a log is read several times."""
+_LONGEST_REMEMBERED = 8_000
+"""Characters of such a text. All of them with their units take 24 MB in lines of 12 words, 130 MB in lines of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Unit:
     @property
     def key(self) -> str:
         """The unit without its spacing, by which it is known again: spacing is not what varies."""
-        return " ".join(self.text.split())
+        return _key(self.text)
 
 
 def is_one_text(prompt: Prompt) -> bool:
@@ -76,18 +81,49 @@ def split_question(text: str) -> tuple[str, str]:
 
 def opening_units(prompt: Prompt) -> list[Unit]:
     """The opening of a prompt in units, in order."""
+    return [
+        Unit(segment, piece.start, piece.text, is_enclosed=piece.is_enclosed)
+        for segment, text in _opening(prompt)
+        for piece in _pieces(text)
+    ]
+
+
+def opening_keys(prompt: Prompt) -> list[str]:
+    """The key of each of its `opening_units`."""
+    return [piece.key for _, text in _opening(prompt) for piece in _pieces(text)]
+
+
+def _opening(prompt: Prompt) -> list[tuple[Segment, str]]:
+    """The segments of an opening, each with the text of it that belongs to the opening."""
     if is_one_text(prompt):
-        texts = [(segment, split_question(segment.text)[0]) for segment in prompt.segments if segment.text_path]
-    else:
-        texts = [
-            (segment, segment.text)
-            for segment in prompt.segments
-            if segment.section is Section.SYSTEM and segment.text_path is not None
-        ]
-    return [unit for segment, text in texts for unit in _units(segment, text)]
+        return [(segment, split_question(segment.text)[0]) for segment in prompt.segments if segment.text_path]
+    return [
+        (segment, segment.text)
+        for segment in prompt.segments
+        if segment.section is Section.SYSTEM and segment.text_path is not None
+    ]
 
 
-def _units(segment: Segment, text: str) -> Iterator[Unit]:
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What can be said of a unit by its text alone; see `Unit`."""
+
+    start: int
+    text: str
+    is_enclosed: bool
+    key: str
+
+
+def _pieces(text: str) -> Sequence[_Piece]:
+    return _remembered_pieces(text) if len(text) <= _LONGEST_REMEMBERED else _cut_up(text)
+
+
+@lru_cache(_REMEMBERED)
+def _remembered_pieces(text: str) -> Sequence[_Piece]:
+    return _cut_up(text)
+
+
+def _cut_up(text: str) -> Sequence[_Piece]:
     pieces = list(_cut(text))
     starts = [start for start, _ in pieces]
     # How many more spans begin in a unit than have ended before it; spans may lie in each other.
@@ -97,8 +133,14 @@ def _units(segment: Segment, text: str) -> Iterator[Unit]:
         if first < last:
             changes[first] += 1
             changes[last + 1] -= 1
-    for (start, piece), depth in zip(pieces, accumulate(changes), strict=False):
-        yield Unit(segment, start, piece, is_enclosed=depth > 0 or _TABLE_ROW.match(piece) is not None)
+    return [
+        _Piece(start, piece, depth > 0 or _TABLE_ROW.match(piece) is not None, _key(piece))
+        for (start, piece), depth in zip(pieces, accumulate(changes), strict=False)
+    ]
+
+
+def _key(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _cut(text: str) -> Iterator[tuple[int, str]]:

@@ -178,6 +178,8 @@ class _Blocks:
 
     def add(self, text: str, model: str) -> tuple[int, int]:
         """Note a request; returns the size of what it begins with that an earlier one began with too, and its own."""
+        size = _size(text)
+        is_ascii = size == len(text)
         chain = hash(model)
         begun = 0
         is_known = True
@@ -186,12 +188,12 @@ class _Blocks:
             chain = hash((chain, block))
             is_known = is_known and chain in self._seen
             if is_known:
-                begun += _size(block)
+                begun += _BLOCK if is_ascii else _size(block)
             else:
                 self._seen[chain] = None
         while len(self._seen) > _MOST_BLOCKS:
             del self._seen[next(iter(self._seen))]
-        return begun, _size(text)
+        return begun, size
 
 
 def _size(text: str) -> int:

@@ -19,7 +19,7 @@ from prefold.prompts.dialects import tool_name
 from prefold.prompts.logged import Conversations, Logged
 from prefold.prompts.ordering.alignment import align, gaps_of
 from prefold.prompts.ordering.expectation import expected_stability, only_dates_differ
-from prefold.prompts.ordering.opening import Unit, opening_units
+from prefold.prompts.ordering.opening import Unit, opening_keys, opening_units
 from prefold.prompts.prompt import Prompt, Section, Stability
 
 _MOSTLY = 0.95
@@ -116,7 +116,10 @@ class Family:
                 return None
             for part, index in enumerate(inside):
                 stabilities[index] = (gap.parts[part] if has_all_parts else gap.whole).stability
-        return [replace(unit, stability=stability) for unit, stability in zip(units, stabilities, strict=True)]
+        return [
+            unit if unit.stability is stability else replace(unit, stability=stability)
+            for unit, stability in zip(units, stabilities, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,7 @@ class Variation:
 
     def family_of(self, prompt: Prompt) -> Family | None:
         """The family that a prompt belongs to."""
-        keys = [unit.key for unit in opening_units(prompt)]
+        keys = opening_keys(prompt)
         found = _related(keys, [family.anchors for family in self.families], self._index)
         return None if found is None else self.families[found]
 
@@ -157,7 +160,7 @@ def analyse(log: Iterable[Logged]) -> Variation:
     requests = 0
     for logged in log:
         requests += 1
-        keys = [unit.key for unit in opening_units(logged.prompt)]
+        keys = opening_keys(logged.prompt)
         number = _related(keys, [draft.reference for draft in drafts], index)
         if number is None and len(drafts) < _MOST_FAMILIES:
             number = len(drafts)
@@ -171,7 +174,7 @@ def analyse(log: Iterable[Logged]) -> Variation:
     outside = 0
     for logged in log:
         conversation = conversations.of(logged)
-        keys = [unit.key for unit in opening_units(logged.prompt)]
+        keys = opening_keys(logged.prompt)
         number = _related(keys, [draft.reference for draft in drafts], index)
         if number is None:
             outside += 1
