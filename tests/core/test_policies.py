@@ -39,7 +39,7 @@ GOLDEN = {
 BUSY_SIZES = (100, 300, 1000)
 BUSY_GOLDEN = {
     "arc": (12198, 17562, 19932),
-    "default": (14662, 17886, 20216),
+    "default": (14625, 17828, 20198),
     "fifo": (9486, 17671, 20255),
     "gdsf": (10080, 16663, 19726),
     "lfu": (8106, 8951, 11784),
@@ -54,7 +54,7 @@ MOONCAKE = Path(__file__).parents[3] / "shared/data/traces/mooncake/conversation
 MOONCAKE_SIZES = (1_000, 10_000)
 MOONCAKE_GOLDEN = {
     "arc": (15262, 62935),
-    "default": (22744, 68323),
+    "default": (22865, 68338),
     "fifo": (12842, 60852),
     "gdsf": (12943, 64211),
     "lfu": (13871, 38004),

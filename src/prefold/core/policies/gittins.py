@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
+from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 from prefold.core.policies.base import Policy
 from prefold.core.policies.guard import Guard
-from prefold.core.policies.hazards import Hazards, Life
+from prefold.core.policies.hazards import EDGES, Hazards, Life
 from prefold.core.policies.memory import Memory, place_behind
 from prefold.core.policies.shadow import LRUShadow
 from prefold.core.radix import Leaves, Node
@@ -17,7 +20,7 @@ _SIBLINGS = 3
 """More children than this make a node a shared head, which is no conversation's own."""
 _REMEMBERED = 16
 """Tokens remembered of what was evicted, as a multiple of the capacity."""
-_RENEWED = 8
+_RENEWED = 4
 """Leaves that may be ranked anew for each request, since ranks change with time; few are always up to date."""
 _ENOUGH = 64
 """Ends of lives to have seen before the ranking is trusted."""
@@ -55,18 +58,23 @@ class _RankedLeaves(Leaves[Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.offered: list[Node[Any]] | None = None
-        """None while nothing is ranked, or so much was offered that all is to be ranked again."""
+        self.offered: dict[Node[Any], None] | None = None
+        """Each once; None while nothing is ranked, or so much was offered that all is to be ranked again."""
 
     def offer(self, node: Node[Any]) -> None:
         """See `LeafQueue`."""
-        if node.pins or node.children:
+        if node.pins or node.children or node.parent is None:
             return
-        super().offer(node)
+        if not node.queued:
+            super().offer(node)
         if self.offered is not None:
-            self.offered.append(node)
+            self.offered[node] = None
             if len(self.offered) > 1000:
                 self.offered = None
+
+    def queued(self) -> Iterable[Node[Any]]:
+        """All evictable leaves, and some nodes that were."""
+        return map(itemgetter(2), self._heap)
 
 
 class Gittins(Policy):
@@ -124,7 +132,7 @@ class Gittins(Policy):
         moment = shadow.begin()
         hits_before = shadow.hits
         path = node.path()
-        known = new = None
+        known = new = before = None
         hit = 0
         for one in path:
             note: Note = one.note
@@ -135,10 +143,11 @@ class Gittins(Policy):
             length = len(one.run) // WIDTH
             hit += length
             shadow.leave(note.moment, length)
-        before = known.note.life if known is not None and len(known.children) <= _SIBLINGS else None
+        if known is not None and len(known.children) <= _SIBLINGS:
+            before = known.note.life
         matched = hit
         if new is not None:
-            for ghost in self._memory.recall(known.note.key if known else 0, new):
+            for ghost in self._memory.recall(new):
                 shadow.leave(ghost.moment, ghost.tokens)
                 matched += ghost.tokens
                 before = ghost.life
@@ -203,7 +212,7 @@ class Gittins(Policy):
         else:
             note.ends = False
             if self.leaves.offered is not None:
-                self.leaves.offered.append(node)
+                self.leaves.offered[node] = None
 
     # Deciding
 
@@ -224,10 +233,9 @@ class Gittins(Policy):
         if leaves.offered is None or self._changes > 2 * len(self._ranking):
             self._rank_all()
         elif leaves.offered:
-            for node in leaves.offered:
-                if node.evictable:
-                    heapq.heappush(self._ranking, self._entry(node))
             self._changes += len(leaves.offered)
+            for entry in self._ranked(leaves.offered):
+                heapq.heappush(self._ranking, entry)
             leaves.offered.clear()
         ranking = self._ranking
         while ranking:
@@ -242,23 +250,32 @@ class Gittins(Policy):
         """See `Policy`. The last token of a prompt goes alone: if it is a block, it is often one that was not full."""
         return 1 if self._guard.follows and victim.note.ends else victim.length
 
-    def _entry(self, node: Node[Any]) -> tuple[float, int, int, Node[Any]]:
-        note: Note = node.note
-        life = note.life
-        if life is None or life.end is not None:
-            rank = 0.0
-        elif note.gap:
-            rank = 1 / max(note.gap, self._now - life.time, 1e-3)
-        else:
-            rank = self._hazards.index(life, self._now)
-            if note.ends:
-                rank *= 1 - self._overhung / self._went_on
-        note.rank = rank
-        self._serial += 1
-        return rank, note.moment, self._serial, node
+    def _ranked(self, nodes: Iterable[Node[Any]]) -> list[tuple[float, int, int, Node[Any]]]:
+        """Entries of the ranking for those of the nodes that are evictable."""
+        now, work_out = self._now, self._hazards.work_out
+        serial = self._serial
+        entries = []
+        for node in nodes:
+            if node.pins or node.children or node.parent is None:
+                continue
+            note: Note = node.note
+            life = note.life
+            if life is None or life.end is not None:
+                rank = 0.0
+            elif note.gap:
+                rank = 1 / max(note.gap, now - life.time, 1e-3)
+            else:
+                rank = (life.indexes or work_out(life))[bisect_right(EDGES, now - life.time) - 1]
+                if note.ends:
+                    rank *= 1 - self._overhung / self._went_on
+            note.rank = rank
+            serial += 1
+            entries.append((rank, note.moment, serial, node))
+        self._serial = serial
+        return entries
 
     def _rank_all(self) -> None:
-        self._ranking = [self._entry(node) for node in self.leaves]
+        self._ranking = self._ranked(self.leaves.queued())
         heapq.heapify(self._ranking)
         self._changes = 0
-        self.leaves.offered = []
+        self.leaves.offered = {}

@@ -18,10 +18,11 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 
-_EDGES = (0.0, *(1.4**power for power in range(36)))
+EDGES = (0.0, *(1.4**power for power in range(36)))
 """Where the buckets of age begin, in seconds; the last one has no end."""
-_WIDTHS = (*(after - edge for edge, after in pairwise(_EDGES)), _EDGES[-1])
-_DECAY = tuple(min(1.0, 60 / max(edge, 1.0)) for edge in _EDGES)
+_BUCKETS = len(EDGES)
+_WIDTHS = (*(after - edge for edge, after in pairwise(EDGES)), EDGES[-1])
+_DECAY = tuple(min(1.0, 60 / max(edge, 1.0)) for edge in EDGES)
 """Shape of a hazard of which nothing is known: beyond a minute it falls with age."""
 
 _TOOL_CALLS = frozenset({"tool_use", "tool_calls", "tool_call", "function_call"})
@@ -41,6 +42,8 @@ _BASE_PRIOR = 3.0
 """The same for one bucket of a base."""
 _STEP = 0.2
 """Multipliers within a factor e**0.2 of each other share a table of indexes."""
+_UNKNOWN: list[float] = []
+"""Stays empty."""
 
 
 class Life:
@@ -58,9 +61,23 @@ class Life:
         answered: whether it began.
         weight: what it counts in the fit. Long prompts matter more, but with their full length few would count at all.
         step: its multiplier, as a power of e**_STEP.
+        indexes: those of its base and step by age, shared by all such lives; empty where they are to be worked out.
     """
 
-    __slots__ = ("answered", "base", "depth", "end", "gap", "levels", "new", "step", "time", "turn", "weight")
+    __slots__ = (
+        "answered",
+        "base",
+        "depth",
+        "end",
+        "gap",
+        "indexes",
+        "levels",
+        "new",
+        "step",
+        "time",
+        "turn",
+        "weight",
+    )
 
     def __init__(self, depth: int, new: int, time: float, turn: int = 1, gap: float | None = None) -> None:
         self.depth = depth
@@ -74,6 +91,7 @@ class Life:
         self.levels = (0, 0, 0, 0)
         self.weight = 0.0
         self.step = 0
+        self.indexes = _UNKNOWN
 
 
 class Hazards:
@@ -117,68 +135,78 @@ class Hazards:
         if self._until_fit > 0:
             return False
         self._until_fit = max(_FIRST_FIT, len(self._lives) // 3)
-        for _ in range(1 if len(self._lives) > 1000 else 3):
-            self._fit(now)
-        self._indexes = {}
+        self._fit(now)
+        for indexes in self._indexes.values():
+            indexes.clear()  # by which those who share them know
         return True
 
     def index(self, life: Life, now: float) -> float:
         """Expected hits for each second that a token of this conversation is kept from `now` on."""
+        return (life.indexes or self.work_out(life))[bisect_right(EDGES, now - life.time) - 1]
+
+    def work_out(self, life: Life) -> list[float]:
+        """The indexes of a life by age."""
         key = (life.base, life.step)
         indexes = self._indexes.get(key)
         if indexes is None:
+            indexes = self._indexes[key] = []
+        life.indexes = indexes
+        if not indexes:
             multiplier = math.exp(_STEP * life.step)
-            indexes = self._indexes[key] = gittins([multiplier * hazard for hazard in self._bases[life.base]])
-        return indexes[bisect_right(_EDGES, now - life.time) - 1]
+            indexes += gittins([multiplier * hazard for hazard in self._bases[life.base]])
+        return indexes
 
     def _fit(self, now: float) -> None:
         """One pass over the lives: expected ends by the present fit, beside those seen, give the next one."""
-        cumulated = [_cumulated(base) for base in self._bases]
-        ends, last, inside = (_zeros(_BASES) for _ in range(3))
+        hazards = [hazard for base in self._bases for hazard in base]
+        before = [hazard for base in self._bases for hazard in _cumulated(base)]
+        ends, last, inside = ([0.0] * len(hazards) for _ in range(3))
         seen, expected = ([[0.0] * size for size in _SIZES] for _ in range(2))
         (m0, m1, m2, m3), (s0, s1, s2, s3), (x0, x1, x2, x3) = self._multipliers, seen, expected
         for life in self._lives:
-            base, end, weight = life.base, life.end, life.weight
+            end, weight = life.end, life.weight
             age = (now if end is None else end) - life.time
-            bucket = bisect_right(_EDGES, age) - 1
-            rest = age - _EDGES[bucket]
+            bucket = bisect_right(EDGES, age) - 1
+            rest = age - EDGES[bucket]
+            cell = life.base * _BUCKETS + bucket
             a, b, c, d = life.levels
             multiplier = m0[a] * m1[b] * m2[c] * m3[d]
             share = multiplier * weight
-            last[base][bucket] += share
-            inside[base][bucket] += share * rest
-            share *= cumulated[base][bucket] + self._bases[base][bucket] * rest
+            last[cell] += share
+            inside[cell] += share * rest
+            share *= before[cell] + hazards[cell] * rest
             x0[a] += share
             x1[b] += share
             x2[c] += share
             x3[d] += share
             if end is None:
-                life.step = round(math.log(multiplier) / _STEP)
+                step = round(math.log(multiplier) / _STEP)
+                if step != life.step:
+                    life.step = step
+                    life.indexes = _UNKNOWN
             else:
-                ends[base][bucket] += weight
+                ends[cell] += weight
                 s0[a] += weight
                 s1[b] += weight
                 s2[c] += weight
                 s3[d] += weight
         unit = sum(life.weight for life in self._lives) / len(self._lives)
         prior = _BASE_PRIOR * unit
-        exposed = [_exposed(*pair) for pair in zip(last, inside, strict=True)]
-        all_ends, all_exposed = ([sum(column) for column in zip(*rows, strict=True)] for rows in (ends, exposed))
+        rows = [slice(first, first + _BUCKETS) for first in range(0, len(hazards), _BUCKETS)]
+        seen_ends = [ends[row] for row in rows]
+        exposed = [_exposed(last[row], inside[row]) for row in rows]
+        all_ends, all_exposed = ([sum(column) for column in zip(*table, strict=True)] for table in (seen_ends, exposed))
         total = max(unit, sum(all_ends))
         rate = total / max(1e-9, sum(seconds * share for seconds, share in zip(all_exposed, _DECAY, strict=True)))
         pooled = _shrunk(all_ends, all_exposed, [rate * share for share in _DECAY], prior)
-        self._bases = [_shrunk(*rows, pooled, prior) for rows in zip(ends, exposed, strict=True)]
+        self._bases = [_shrunk(*pair, pooled, prior) for pair in zip(seen_ends, exposed, strict=True)]
         # The base takes up what all lives have in common. The root keeps factors that say the same from overshooting.
         scale = total / max(1e-9, sum(x0))
         prior = _PRIOR * unit
         self._multipliers = [
-            [math.sqrt(m * (s + prior) / (scale * x / m + prior)) for m, s, x in zip(*rows, strict=True)]
-            for rows in zip(self._multipliers, seen, expected, strict=True)
+            [math.sqrt(m * (s + prior) / (scale * x / m + prior)) for m, s, x in zip(*levels, strict=True)]
+            for levels in zip(self._multipliers, seen, expected, strict=True)
         ]
-
-
-def _zeros(rows: int) -> list[list[float]]:
-    return [[0.0] * len(_EDGES) for _ in range(rows)]
 
 
 def _cumulated(hazards: Sequence[float]) -> list[float]:
@@ -219,26 +247,28 @@ def gittins(hazards: Sequence[float]) -> list[float]:
     Args:
         hazards: ends a second in each bucket, above 0.
     """
-    alive = 1.0
-    hits, held = [0.0], [0.0]  # by the beginning of each bucket, and at the end
+    alive, hit, hold = 1.0, 0.0, 0.0
+    hits, holds = [0.0], [0.0]  # by the beginning of each bucket, and at the end
     for hazard, width in zip(hazards, _WIDTHS, strict=True):
         after = alive * math.exp(-hazard * width)
-        hits.append(hits[-1] + alive - after)
-        held.append(held[-1] + (alive - after) / hazard)
+        hit += alive - after
+        hold += (alive - after) / hazard
+        hits.append(hit)
+        holds.append(hold)
         alive = after
-    hull = [len(hazards)]
-    indexes = [0.0] * len(hazards)
-    for start in range(len(hazards) - 1, -1, -1):
-        hit, hold = hits[start], held[start]
-        stop = hull[-1]
-        steepest = (hits[stop] - hit) / max(1e-12, held[stop] - hold)
-        while len(hull) > 1:
-            stop = hull[-2]
-            slope = (hits[stop] - hit) / max(1e-12, held[stop] - hold)
+    stop = len(hazards)
+    hull: list[int] = []  # the corners behind `stop`, the nearest one last
+    indexes = [0.0] * stop
+    for start in range(stop - 1, -1, -1):
+        hit, hold = hits[start], holds[start]
+        steepest = (hits[stop] - hit) / max(1e-12, holds[stop] - hold)
+        while hull:
+            slope = (hits[hull[-1]] - hit) / max(1e-12, holds[hull[-1]] - hold)
             if slope < steepest:
                 break
-            hull.pop()
+            stop = hull.pop()
             steepest = slope
         indexes[start] = steepest
-        hull.append(start)
+        hull.append(stop)
+        stop = start
     return indexes

@@ -61,38 +61,43 @@ class Memory:
             The ghost's key.
         """
         note = node.note
-        behind = self._forget(ghost_behind)
-        run = node.run[keep * WIDTH :]
-        key = place_behind(note.key, run[:WIDTH]) if keep else note.key
-        self._forget(key)
-        length = len(run) // WIDTH
-        tokens = length + (behind.tokens if behind else 0)
+        ghosts = self._ghosts
+        run = node.run
+        key: int = note.key
+        if keep:
+            run = run[keep * WIDTH :]
+            key = place_behind(key, run[:WIDTH])
+        length = tokens = len(run) // WIDTH
+        if ghost_behind:
+            behind = self._forget(ghost_behind)
+            tokens += behind.tokens if behind else 0
+        if key in ghosts:
+            self._forget(key)
         # Half of it: the last tokens of a prompt are often not those with which the conversation goes on.
         checked = min(length, (tokens + 1) // 2)
-        self._ghosts[key] = Ghost(key, tokens, checked, hash(run[: checked * WIDTH]), note.life, note.moment)
+        ghosts[key] = Ghost(key, tokens, checked, hash(run[: checked * WIDTH]), note.life, note.moment)
         self._tokens += tokens
         while self._tokens > self._limit:
-            self._forget(next(iter(self._ghosts)))
+            self._forget(next(iter(ghosts)))
         return key
 
-    def recall(self, key: int, node: Node[Any]) -> Iterator[Ghost]:
+    def recall(self, node: Node[Any]) -> Iterator[Ghost]:
         """The ghosts that a new node brings back, from its beginning on; they are forgotten.
 
         Args:
-            key: name of the place where the node's parent begins, 0 for the root.
-            node: the node.
+            node: the node; its note has `key`.
         """
         position, run = 0, node.run
-        edge = node.edge
-        while (ghost := self._ghosts.get(place_behind(key, edge))) is not None:
+        key = node.note.key
+        while (ghost := self._ghosts.get(key)) is not None:
             if hash(run[position : position + ghost.checked * WIDTH]) != ghost.check:
                 return
-            self._forget(ghost.key)
+            self._forget(key)
             yield ghost
             position += ghost.tokens * WIDTH
             if position >= len(run):
                 return
-            key, edge = ghost.key, run[position : position + WIDTH]
+            key = place_behind(key, run[position : position + WIDTH])
 
     def _forget(self, key: int) -> Ghost | None:
         ghost = self._ghosts.pop(key, None)
