@@ -57,6 +57,11 @@ class Tokenizer:
         return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
 
     @property
+    def added_texts(self) -> frozenset[str]:
+        """Texts of tokens that were added to the vocabulary, special ones among them: each is always one token."""
+        return frozenset(self._added_texts.values())
+
+    @property
     def has_chat_template(self) -> bool:
         """Whether the model has a chat template."""
         return self._template is not None

@@ -13,6 +13,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BODY_LIMIT = 32 << 20
 """Most bytes in a request body."""
@@ -84,35 +85,47 @@ class Exchange:
         wanted = name.encode()
         return next((value.decode("latin-1") for key, value in self._headers if key == wanted), None)
 
-    async def body(self) -> bytes:
+    @property
+    def headers(self) -> Iterable[tuple[bytes, bytes]]:
+        """All request headers, names in lower case."""
+        return self._headers
+
+    async def body(self, limit: int = BODY_LIMIT, seconds: float = BODY_SECONDS) -> bytes:
         """The whole request body.
 
+        Args:
+            limit: most bytes of it.
+            seconds: longest time that it may take to come.
+
         Raises:
-            HttpError: 413 if it is larger than `BODY_LIMIT`, 408 if it takes longer than `BODY_SECONDS`.
+            HttpError: 413 if it is larger, 408 if it takes longer.
             ClientGone: if the client left before its end.
         """
         declared = self.header("content-length")
-        if declared is not None and declared.isdecimal() and int(declared[:20]) > BODY_LIMIT:
-            raise _too_large()
-        parts: list[bytes] = []
-        size = 0
+        if declared is not None and declared.isdecimal() and int(declared[:20]) > limit:
+            raise _too_large(limit)
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                more = True
-                while more:
-                    message = await self._receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientGone
-                    parts.append(message.get("body", b""))
-                    size += len(parts[-1])
-                    if size > BODY_LIMIT:
-                        raise _too_large()
-                    more = message.get("more_body", False)
+            async with asyncio.timeout(seconds):
+                return await self._whole_body(limit)
         except TimeoutError:
             raise HttpError(
-                408, f"The request body did not arrive within {BODY_SECONDS:.0f} s", hint="send it without pauses"
+                408, f"The request body did not arrive within {seconds:g} s", hint="send it without pauses"
             ) from None
-        return b"".join(parts)
+
+    async def _whole_body(self, limit: int) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise _too_large(limit)
+            more = message.get("more_body", False)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def gone(self) -> None:
         """Return when the client has closed the connection; call it after `body`."""
@@ -129,6 +142,19 @@ class Exchange:
     async def reply_json(self, status: int, value: object, headers: Mapping[str, str] | None = None) -> None:
         """Send a whole response in JSON."""
         await self.reply(status, encode_json(value), "application/json", headers)
+
+    async def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Send the head of a response whose body follows by `write` and `finish`."""
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
+
+    async def write(self, chunk: bytes) -> None:
+        """Send a part of the body."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def finish(self, chunk: bytes = b"") -> None:
+        """Send the last part of the body."""
+        await self._send({"type": "http.response.body", "body": chunk})
 
     async def start_events(self) -> None:
         """Begin a stream of server-sent events."""
@@ -151,5 +177,5 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": encoded})
 
 
-def _too_large() -> HttpError:
-    return HttpError(413, f"The request body is larger than {BODY_LIMIT} bytes", hint="send a shorter prompt")
+def _too_large(limit: int) -> HttpError:
+    return HttpError(413, f"The request body is larger than {limit} bytes", hint="send a shorter prompt")

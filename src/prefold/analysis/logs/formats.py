@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prefold.analysis.logs import agents, sharegpt, traces, transcripts
 from prefold.analysis.logs.bodies import Bodies
+from prefold.analysis.logs.gateway import Gateway
 from prefold.analysis.logs.langfuse import Langfuse
 from prefold.analysis.logs.litellm import LiteLLM
 from prefold.analysis.logs.reader import Head, Reader
@@ -24,6 +25,7 @@ READERS: tuple[Reader, ...] = (
     *agents.READERS,
     *sharegpt.READERS,
     CSV(),
+    Gateway(),
     Bodies(),
 )
 """The most particular first: whatever holds a body is one for the last."""

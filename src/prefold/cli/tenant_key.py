@@ -1,0 +1,41 @@
+"""`prefold tenant-key`: a key for a tenant of the gateway."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command("tenant-key")
+@click.argument("name")
+@click.option("--group", default="default", show_default=True, help="Group of the gateway's file that NAME belongs to.")
+@click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print JSON.")
+def tenant_key(name: str, group: str, as_json: bool) -> None:
+    """Make a key for tenant NAME, and the table that the gateway's file needs.
+
+    The key is printed once and kept nowhere: the table has only its hash. Without --json the key goes to standard
+    output, and the table to standard error.
+    """
+    import secrets
+
+    from prefold.errors import UsageError
+    from prefold.gateway.tenants import hash_key, is_tenant_name
+
+    for what in (name, group):
+        if not is_tenant_name(what):
+            raise UsageError(
+                f"{what!r} cannot be a name.",
+                hint="Use up to 128 letters, digits and ._@:+- and begin with a letter or digit.",
+            )
+    key = f"prefold-{secrets.token_urlsafe(32)}"
+    hashed = hash_key(key.encode())
+    if as_json:
+        click.echo(json.dumps({"schema_version": 1, "tenant": name, "group": group, "key": key, "key_hash": hashed}))
+        return
+    click.echo("The key, for the tenant alone:", err=True)
+    click.echo(key)
+    click.echo(
+        f'\nFor the gateway\'s file:\n\n[[tenant]]\nname = "{name}"\ngroup = "{group}"\nkey_hashes = ["{hashed}"]',
+        err=True,
+    )

@@ -1,0 +1,1 @@
+"""One address in front of every model: requests go where their prefix already is."""

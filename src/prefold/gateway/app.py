@@ -1,0 +1,350 @@
+"""The gateway as a raw ASGI application. `_answer` is the life of a request, from top to bottom."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from prefold import __version__
+from prefold.errors import InvalidRequest, PrefoldError
+from prefold.gateway.budgets import estimated_tokens
+from prefold.gateway.call import Api, Call
+from prefold.gateway.meter import CallMeter, Outcome
+from prefold.gateway.operator import OperatorPages
+from prefold.gateway.parts import Parts
+from prefold.gateway.replicas import Ticket
+from prefold.gateway.router import Decision
+from prefold.gateway.translate import errors
+from prefold.gateway.upstream import Answer, Headers, UpstreamFailed
+from prefold.responses.cache import Reply, Source
+from prefold.server.asgi import ClientGone, Exchange, HttpError, Receive, Scope, Send
+from prefold.server.fields import shown
+from prefold.server.openai_responses import as_http_error, error_body
+
+_log = logging.getLogger(__name__)
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+_EXPLAIN = b"x-prefold-explain"
+_SESSION = b"x-prefold-session"
+_REQUEST_ID = "x-prefold-request-id"
+_BUSY = frozenset({429, 500, 502, 503, 504, 529})
+"""Statuses with which a replica says that another one may do better."""
+
+
+class GatewayApp:
+    """One address in front of every model.
+
+    Args:
+        parts: see `Parts`.
+        clock: monotonic seconds.
+        new_id: makes ids of requests.
+
+    Attributes:
+        parts: may be replaced between requests.
+        stopping: set when the gateway is going down; `/health` then says so.
+    """
+
+    def __init__(self, parts: Parts, *, clock: Callable[[], float], new_id: Callable[[], str]) -> None:
+        self.parts = parts
+        self.stopping = False
+        self._clock = clock
+        self._new_id = new_id
+        self._apis = MappingProxyType({api.value: api for api in Api})
+        self._pages: MappingProxyType[str, Callable[[Exchange], Awaitable[None]]] = MappingProxyType(
+            {"/v1/models": self._models, "/health": self._health, "/version": self._version}
+        )
+        self._operator = OperatorPages(lambda: self.parts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            raise NotImplementedError(f"no {scope['type']} here")
+        if self.parts.config.access.by == "open" and self._operator.has(scope["path"]):
+            await self._operator(scope, receive, send)
+            return
+        exchange = Exchange(scope, receive, send)
+        api = self._apis.get(exchange.path)
+        try:
+            if api is not None:
+                _check_method(exchange, "POST")
+                await self._answer(exchange, api)
+            else:
+                await self._show(exchange)
+        except ClientGone:
+            return
+        except PrefoldError as error:
+            await self._refuse(exchange, api, as_http_error(error))
+        except RecursionError:
+            await self._refuse(exchange, api, HttpError(400, "The body is nested too deeply", hint="nest less"))
+        except Exception:  # noqa: BLE001 - the last resort: a fault of ours goes to the log, and the gateway goes on
+            _log.exception("%s %s failed", exchange.method, shown(exchange.path))
+            await self._refuse(exchange, api, HttpError(500, "The gateway failed at this request", hint="see its log"))
+
+    async def _answer(self, exchange: Exchange, api: Api) -> None:
+        """The life of a request: parse, who, budget, canonicalise, look up, route, send, stream, meter."""
+        parts = self.parts
+        arrived = self._clock()
+        request_id = self._new_id()
+        headers = dict(exchange.headers)
+        tenant = parts.access.tenant_of(headers)
+        body = await exchange.body(parts.body_limit, parts.config.server.body_seconds)
+        fields = _read(body)
+        call = Call(
+            api=api,
+            body=body,
+            fields=fields,
+            model=_text(fields, "model"),
+            stream=fields.get("stream") is True,
+            tenant=tenant,
+            headers=headers,
+            session=_session(fields, headers),
+        )
+        meter = parts.metering.call(
+            api, call.model, tenant.name, session=call.session, request_id=request_id, body=body
+        )
+        status, outcome, source = 0, Outcome.REFUSED, Source.OFF
+        taken = 0
+        try:
+            taken = estimated_tokens(body)
+            await parts.budgets.take(tenant, taken)
+            await parts.canonical.apply(call)
+            if _EXPLAIN in headers:
+                await self._explain(exchange, call)
+                return
+            key = parts.answers.key(api, call.fields, call.body, tenant.name, headers) if api.is_cached else None
+            with self._until_client_leaves(exchange):
+                async with parts.answers.reply(
+                    key, lambda: self._fetch(parts, call, meter, parts.answers.source_of(key))
+                ) as reply:
+                    source, status, outcome = reply.source, reply.status, Outcome.FAILED
+                    await self._relay(exchange, call, reply, meter, arrived, request_id)
+                    outcome = Outcome.DONE
+        except ClientGone:
+            outcome = Outcome.CLIENT_GONE
+            raise
+        except PrefoldError as error:
+            status = as_http_error(error).status
+            outcome = Outcome.FAILED if isinstance(error, UpstreamFailed) else outcome
+            raise
+        finally:
+            meter.end(status, outcome, source.value)
+            if usage := meter.usage:
+                await parts.budgets.settle(tenant, taken, usage.input + usage.output)
+
+    async def _fetch(self, parts: Parts, call: Call, meter: CallMeter, source: Source) -> Answer:
+        """Route a call and send it; again elsewhere where it failed, since the client has seen nothing yet."""
+        tried: list[int] = []
+        while True:
+            decision = await parts.router.route(call, tried=tried)
+            meter.sent(decision.name, decision.matched, decision.why.value)
+            ticket = parts.fleet.begin(decision.replica, decision.tokens - (decision.matched or 0))
+            tried.append(decision.replica)
+            is_last = len(tried) > parts.config.upstream.retries or not parts.router.allowed(call, tried)
+            replica = parts.fleet.replicas[decision.replica]
+            try:
+                answer = await parts.dispatcher.ask(call, replica.table, replica.upstream)
+            except UpstreamFailed as error:
+                ticket.failed()
+                ticket.end()
+                _log.warning("%s gave no answer: %s", decision.name, error.message)
+                if is_last:
+                    raise
+                continue
+            except BaseException:
+                ticket.end()
+                raise
+            ticket.answered(answer.status, answer.headers)
+            if answer.status not in _BUSY or is_last:
+                parts.router.sent(decision)
+                return _Followed(answer, decision, ticket, meter, source)
+            ticket.end()
+            await answer.close()
+
+    async def _relay(
+        self, exchange: Exchange, call: Call, reply: Reply, meter: CallMeter, arrived: float, request_id: str
+    ) -> None:
+        """Pass an answer on, byte for byte."""
+        head: Headers = [
+            *reply.headers,
+            (b"x-prefold-cache", reply.source.value.encode()),
+            (_REQUEST_ID.encode(), request_id.encode()),
+        ]
+        is_told = reply.source in (Source.HIT, Source.SHARED)  # nobody else meters these
+        chunks = reply.chunks
+        if call.tenant.group.ttft == "uniform":
+            first = await anext(chunks, b"")
+            await self.parts.uniform.hold(call, arrived)
+            chunks = _with_first(first, chunks)
+        await exchange.begin(reply.status, head)
+        try:
+            async for chunk in chunks:
+                if is_told:
+                    meter.first_byte()
+                    meter.chunk(chunk)
+                await exchange.write(chunk)
+        except UpstreamFailed as error:
+            if not call.stream:
+                raise
+            await exchange.write(_last_event(call.api, as_http_error(error)))
+        await exchange.finish()
+
+    async def _explain(self, exchange: Exchange, call: Call) -> None:
+        """Say where a call would go, and call nobody."""
+        decision = await self.parts.router.route(call)
+        await exchange.reply_json(
+            200,
+            {
+                "replica": decision.name,
+                "reason": decision.why.value,
+                "tokens": decision.tokens,
+                "matched_tokens": decision.matched,
+                "tenant": call.tenant.name,
+                "isolation": call.tenant.group.isolation.value,
+                "transforms": call.fired,
+                "candidates": [self.parts.fleet.loads[index].name for index in self.parts.router.allowed(call)],
+            },
+        )
+
+    @contextmanager
+    def _until_client_leaves(self, exchange: Exchange) -> Iterator[None]:
+        """Stop what is in the block at once when the client closes the connection."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("not in a task")
+        gone = asyncio.create_task(exchange.gone())
+        has_left = False
+
+        def leave(_: asyncio.Task[None]) -> None:
+            nonlocal has_left
+            if not gone.cancelled():
+                has_left = True
+                task.cancel()
+
+        gone.add_done_callback(leave)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if has_left and not task.uncancel():
+                raise ClientGone from None
+            raise
+        finally:
+            gone.remove_done_callback(leave)
+            gone.cancel()
+
+    # Pages
+
+    async def _show(self, exchange: Exchange) -> None:
+        page = self._pages.get(exchange.path)
+        if page is None:
+            raise HttpError(404, f"There is no {shown(exchange.path)}", hint="see docs/gateway.md", code="not_found")
+        _check_method(exchange, "GET")
+        await page(exchange)
+
+    async def _models(self, exchange: Exchange) -> None:
+        tenant = self.parts.access.tenant_of(dict(exchange.headers))
+        names = self.parts.fleet.models(tenant.group)
+        cards = [{"id": name, "object": "model", "created": 0, "owned_by": "prefold"} for name in names]
+        await exchange.reply_json(200, {"object": "list", "data": cards})
+
+    async def _health(self, exchange: Exchange) -> None:
+        if self.stopping:
+            raise HttpError(503, "The gateway is stopping", hint="use another one", code="stopping")
+        await exchange.reply_json(200, {"status": "ok"})
+
+    async def _version(self, exchange: Exchange) -> None:
+        await exchange.reply_json(200, {"version": __version__})
+
+    async def _refuse(self, exchange: Exchange, api: Api | None, error: HttpError) -> None:
+        if exchange.started:  # its status is sent: the connection ends before the answer does, so that nobody takes it
+            raise ConnectionAbortedError(error.message)  # for whole
+        body = errors.to_anthropic(error.status, error_body(error)) if api and api.is_anthropic else error_body(error)
+        await exchange.reply_json(error.status, body, error.headers)
+
+
+class _Followed:
+    """A replica's answer, of which meter and fleet are told. An `Answer`."""
+
+    def __init__(self, answer: Answer, decision: Decision, ticket: Ticket, meter: CallMeter, source: Source) -> None:
+        self.status = answer.status
+        self.headers: Headers = [
+            *answer.headers,
+            (b"x-prefold-replica", decision.name.encode()),
+            (b"x-prefold-reason", decision.why.value.encode()),
+        ]
+        if decision.matched is not None:
+            self.headers.append((b"x-prefold-matched-tokens", str(decision.matched).encode()))
+        self._answer = answer
+        self._ticket = ticket
+        self._meter = meter
+        self._source = source
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """See `Answer`."""
+        try:
+            async for chunk in self._answer.chunks():
+                self._meter.first_byte()
+                self._meter.chunk(chunk)
+                yield chunk
+        except UpstreamFailed:
+            self._ticket.failed()
+            self._meter.end(self.status, Outcome.FAILED, self._source.value)
+            raise
+        self._meter.end(self.status, Outcome.DONE, self._source.value)
+
+    async def close(self) -> None:
+        """See `Answer`."""
+        self._ticket.end()
+        self._meter.end(self.status, Outcome.CLIENT_GONE, self._source.value)
+        await self._answer.close()
+
+
+async def _with_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for chunk in rest:
+        yield chunk
+
+
+def _check_method(exchange: Exchange, method: str) -> None:
+    if exchange.method != method:
+        raise HttpError(
+            405,
+            f"{exchange.path} does not take {exchange.method}",
+            hint=f"use {method}",
+            code="method_not_allowed",
+            headers={"allow": method},
+        )
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"The body is not a JSON object: {error}", hint="send one JSON object in UTF-8") from None
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise InvalidRequest(f"{name} is {shown(value)}", hint="it must be a string", param=name)
+    return value or ""
+
+
+def _session(fields: dict[str, Any], headers: dict[bytes, bytes]) -> str:
+    """What names the conversation: a header of ours, or the key that OpenAI's API has for it."""
+    named = headers.get(_SESSION)
+    return named.decode("latin-1") if named else _text(fields, "prompt_cache_key")
+
+
+def _last_event(api: Api, error: HttpError) -> bytes:
+    """The event that tells a client that its stream broke off."""
+    if api.is_anthropic:
+        body = json.dumps(errors.to_anthropic(error.status, error_body(error)))
+        return f"event: error\ndata: {body}\n\n".encode()
+    return f"data: {json.dumps(error_body(error))}\n\n".encode()

@@ -1,0 +1,235 @@
+"""From a configuration to a running gateway, and from one configuration to the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from prefold.core.units import parse_bytes
+from prefold.errors import PrefoldError
+from prefold.gateway.access import Access
+from prefold.gateway.app import GatewayApp
+from prefold.gateway.budgets import Budgets
+from prefold.gateway.canonical import Canonicalizer
+from prefold.gateway.config import GatewayConfig, Kind, ReplicaTable, UpstreamOptions
+from prefold.gateway.dispatch import Dispatcher
+from prefold.gateway.embedded import AppUpstream
+from prefold.gateway.gauges import Reading, ReplicaReading
+from prefold.gateway.knowledge import Knowledge
+from prefold.gateway.load_config import load_config
+from prefold.gateway.meter import Metering, Sink
+from prefold.gateway.parts import Parts
+from prefold.gateway.replicas import Fleet, http_upstreams
+from prefold.gateway.request_log import RequestLog
+from prefold.gateway.router import Router
+from prefold.gateway.uniform import Uniform
+from prefold.gateway.upstream import Upstream
+from prefold.providers.prices import Prices
+from prefold.responses.cache import AnswerCache, AnswerCacheOptions, Mode
+from prefold.responses.redis_store import RedisStore
+from prefold.responses.sqlite_store import SqliteStore
+from prefold.responses.store import Store
+from prefold.server.asgi import App
+
+_log = logging.getLogger(__name__)
+_ENGINE_URL = "prefold:engine"
+_STATES = {"draining": "down", "gone": "down", "resting": "up"}  # as metrics call them
+
+
+class Gateway:
+    """A gateway from its configuration file on.
+
+    Args:
+        path: of the file.
+        environ: where secrets are.
+        engine: the embedded engine's application and its models, where the configuration has one.
+        state_folder: for answers that are kept, where the file names no other place.
+        prices: of models; None to know none.
+        clock: monotonic seconds.
+        now: Unix seconds.
+
+    Attributes:
+        app: the application.
+
+    Raises:
+        UsageError, ModelError: what is wrong with the configuration.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        environ: Mapping[str, str],
+        *,
+        engine: tuple[App, tuple[str, ...]] | None,
+        state_folder: Path,
+        prices: Prices | None,
+        clock: Callable[[], float],
+        now: Callable[[], float],
+    ) -> None:
+        self._path = path
+        self._environ = environ
+        self._engine = engine
+        self._clock = clock
+        self._now = now
+        config = self._load()
+        self._knowledge = Knowledge(config.routing, clock)
+        for table in config.replica:
+            self._knowledge.check(table)
+        self._fleet = Fleet(config, self._open_upstream, clock=clock, wall_clock=now)
+        self._sinks = _sinks(config)
+        self._metering = Metering(config, prices, clock, now, gauges=self._reading, sinks=self._sinks)
+        self._answers = _answers(config, environ, state_folder, clock=now, monotonic=clock)
+        self._budgets = Budgets(
+            config.redis.address(environ) if config.redis else "",
+            config.redis.budget_seconds if config.redis else 0.1,
+            clock,
+        )
+        self._uniform = Uniform(clock)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.app = GatewayApp(self._parts(config), clock=clock, new_id=lambda: secrets.token_hex(16))
+
+    # Running
+
+    async def start(self) -> None:
+        """Begin what runs beside requests; the health of all replicas is known when this returns."""
+        for index, replica in enumerate(self._fleet.replicas):
+            self._knowledge.follow(index, replica.table)
+        await self._fleet.check()
+        self._spawn(self._fleet.run())
+
+    async def close(self) -> None:
+        """Stop all of it, once no request runs any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._answers.close()
+        await self._budgets.close()
+        await self._knowledge.close()
+        await self._fleet.close()
+        for sink in self._sinks:
+            sink.close()
+
+    async def reload(self) -> None:
+        """Read the configuration again. What is wrong with it is logged, and nothing changes then.
+
+        Streams go on. Where it listens, where answers are kept and where requests are logged stay as they were.
+        """
+        try:
+            config = self._load()
+            for table in config.replica:
+                self._knowledge.check(table)
+            access = Access(config, self._environ)
+            change = self._fleet.reload(config)
+        except PrefoldError as error:
+            _log.error("The configuration was not reloaded: %s %s", error.message, error.hint)
+            return
+        for index in change.removed:
+            await self._knowledge.leave(index)
+        for index in change.added:
+            self._knowledge.follow(index, self._fleet.replicas[index].table)
+        self._metering.reload(config)
+        for sink in self._sinks:
+            if isinstance(sink, RequestLog):
+                sink.reopen()
+        self.app.parts = self._parts(config, access)
+        _log.warning("The configuration was reloaded from %s", self._path)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Parts
+
+    def _load(self) -> GatewayConfig:
+        config = load_config(self._path, self._environ)
+        if self._engine is None:
+            return config
+        name = config.engine.name if config.engine else "engine"
+        table = ReplicaTable(name=name, url=_ENGINE_URL, kind=Kind.PREFOLD, models=self._engine[1])
+        return msgspec.structs.replace(config, replica=(*config.replica, table))
+
+    def _parts(self, config: GatewayConfig, access: Access | None = None) -> Parts:
+        access = access or Access(config, self._environ)
+        return Parts(
+            config=config,
+            access=access,
+            budgets=self._budgets,
+            canonical=Canonicalizer(config.canonical),
+            answers=self._answers,
+            router=Router(self._fleet, self._knowledge, config.routing),
+            fleet=self._fleet,
+            knowledge=self._knowledge,
+            dispatcher=Dispatcher(frozenset(access.credentials), self._now),
+            metering=self._metering,
+            uniform=self._uniform,
+            body_limit=parse_bytes(config.server.body_limit),
+        )
+
+    def _open_upstream(self, table: ReplicaTable, options: UpstreamOptions) -> Upstream:
+        if table.url == _ENGINE_URL and self._engine is not None:
+            return AppUpstream(self._engine[0], table.name)
+        return http_upstreams(self._environ)(table, options)
+
+    def _reading(self) -> Reading:
+        knowledge = self._knowledge
+        replicas = [
+            ReplicaReading(
+                name=view["name"],
+                state=_STATES.get(view["state"], view["state"]),
+                trust=trust.value if (trust := knowledge.trust(view["index"])) else "",
+                pending=view["pending"],
+                blocks=knowledge.index.blocks_of(view["index"]),
+                evicted_tokens=knowledge.evicted_blocks(view["index"])
+                * self._fleet.replicas[view["index"]].table.block_size,
+            )
+            for view in self._fleet.view()
+        ]
+        return Reading(replicas, knowledge.index.size, self.app.parts.config.routing.index_blocks)
+
+
+def _sinks(config: GatewayConfig) -> list[Any]:
+    sinks: list[Sink] = []
+    metering = config.metering
+    if metering.request_log:
+        sinks.append(RequestLog(Path(metering.request_log), bodies=metering.bodies, key=secrets.token_bytes(32)))
+    if metering.otlp_endpoint:
+        import time  # noqa: PLC0415
+
+        from prefold.gateway.otel import connect  # noqa: PLC0415 - only where it is asked for
+
+        telemetry = connect(metering.otlp_endpoint, time.time_ns, secrets.token_hex(8))
+        telemetry.start()
+        sinks.append(telemetry)
+    return sinks
+
+
+def _answers(
+    config: GatewayConfig,
+    environ: Mapping[str, str],
+    folder: Path,
+    *,
+    clock: Callable[[], float],
+    monotonic: Callable[[], float],
+) -> AnswerCache:
+    options = config.answers
+    budget = config.redis.budget_seconds if config.redis else 0.1
+    store: Store | None = None
+    if options.mode == "on" and options.store == "redis" and config.redis is not None:
+        store = RedisStore(config.redis.address(environ), budget)
+    elif options.mode == "on":
+        path = Path(options.path).expanduser() if options.path else folder / "answers.sqlite"
+        store = SqliteStore(path, parse_bytes(options.max_bytes), clock)
+    limits = AnswerCacheOptions(
+        ttl_seconds=options.ttl_seconds,
+        every_request=options.every_request,
+        by_credentials=config.access.by == "open",
+        budget_seconds=budget,
+    )
+    return AnswerCache(Mode(options.mode), store, limits, clock, monotonic)

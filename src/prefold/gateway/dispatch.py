@@ -1,0 +1,165 @@
+"""One call at one replica: in the words that the replica speaks, with the tenant's salt, and back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from prefold.errors import InvalidRequest
+from prefold.gateway.call import Api, Call
+from prefold.gateway.config import ReplicaTable
+from prefold.gateway.isolation import takes_salt, with_salt
+from prefold.gateway.translate import Translation, counting, translate
+from prefold.gateway.upstream import HOP_HEADERS, Answer, Headers, Outgoing, Upstream, UpstreamFailed
+from prefold.prompts.tokens import counter_for
+from prefold.server.asgi import HttpError, encode_json
+
+_NOT_PASSED_ON = HOP_HEADERS | {b"host", b"content-length", b"expect", b"accept-encoding"}
+_OWN_PREFIX = b"x-prefold-"
+_PLAIN = (b"accept-encoding", b"identity")  # what is compressed can be neither metered nor translated
+_EVENT_STREAM = b"text/event-stream"
+_JSON = (b"content-type", b"application/json")
+
+
+class Dispatcher:
+    """Asks replicas.
+
+    Args:
+        private: names of headers that are for the gateway alone: the clients' credentials, where they are its own.
+        now: Unix seconds.
+    """
+
+    def __init__(self, private: frozenset[bytes], now: Callable[[], float]) -> None:
+        self._dropped = _NOT_PASSED_ON | private
+        self._now = now
+
+    async def ask(self, call: Call, table: ReplicaTable, upstream: Upstream) -> Answer:
+        """Send a call, and wait for the head of its answer.
+
+        Raises:
+            UpstreamFailed: if there is none.
+            InvalidRequest: if the replica's API cannot say what is asked.
+            HttpError: if the replica cannot be asked this at all.
+        """
+        speaks = "anthropic" if call.api.is_anthropic else "openai"
+        if speaks in table.dialects and (call.tenant.salt is None or takes_salt(table.kind, call.api)):
+            return await upstream.send(self._outgoing(call, with_salt(call, table.kind)))
+        if call.api is Api.COUNT_TOKENS:
+            return await self._count(call, table, upstream)
+        translation = translate(call.api, call.fields, table.kind, int(self._now()))
+        if translation is None or not _speaks(table, translation.api):
+            if speaks in table.dialects:
+                return await upstream.send(self._outgoing(call, with_salt(call, table.kind)))
+            raise HttpError(
+                400,
+                f"The servers of this model have no {call.api.value}",
+                hint="use an endpoint that they have",
+                code="unsupported_endpoint",
+            )
+        there = replace(
+            call, api=translation.api, body=encode_json(translation.body), fields=translation.body, fired=[]
+        )
+        answer = await upstream.send(self._outgoing(there, with_salt(there, table.kind)))
+        return TranslatedAnswer(answer, translation)
+
+    def _outgoing(self, call: Call, body: bytes, path: str | None = None) -> Outgoing:
+        headers: Headers = [
+            (name, value)
+            for name, value in call.headers.items()
+            if name not in self._dropped and not name.startswith(_OWN_PREFIX)
+        ]
+        headers.append(_PLAIN)
+        return Outgoing("POST", path or call.api.value, headers, body)
+
+    async def _count(self, call: Call, table: ReplicaTable, upstream: Upstream) -> Answer:
+        """Tokens of a prompt in Anthropic's words: the replica's own number where it has one, or else ours."""
+        request = counting.tokenize_request(call.fields, table.kind)
+        if request is None:
+            return WholeAnswer(200, encode_json(counting.estimate(call.fields, counter_for(call.model))))
+        answer = await upstream.send(self._outgoing(call, encode_json(request), counting.TOKENIZE_PATH))
+        try:
+            body = await _whole(answer)
+        finally:
+            await answer.close()
+        if answer.status != 200:
+            return WholeAnswer(answer.status, body)
+        return WholeAnswer(200, encode_json(counting.read_count(_object(body))))
+
+
+class WholeAnswer:
+    """An answer that is there already."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        self.status = status
+        self.headers: Headers = [_JSON, (b"content-length", str(len(body)).encode())]
+        self._body = body
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """See `Answer`."""
+        yield self._body
+
+    async def close(self) -> None:
+        """Nothing to stop."""
+
+
+class TranslatedAnswer:
+    """An answer in the words of the client's API. An `Answer`."""
+
+    def __init__(self, answer: Answer, translation: Translation) -> None:
+        self.status = answer.status
+        self._answer = answer
+        self._translation = translation
+        self._is_stream = answer.status < 400 and any(
+            name == b"content-type" and value.startswith(_EVENT_STREAM) for name, value in answer.headers
+        )
+        kept = [(name, value) for name, value in answer.headers if name not in (b"content-length", b"content-type")]
+        self.headers: Headers = [*kept, (b"content-type", _EVENT_STREAM) if self._is_stream else _JSON]
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """See `Answer`."""
+        if not self._is_stream:
+            yield encode_json(self._translated(await _whole(self._answer)))
+            return
+        stream = self._translation.stream()
+        async for chunk in self._answer.chunks():
+            if events := stream.feed(chunk):
+                yield events
+            if stream.is_over:
+                return
+        if events := stream.end():
+            yield events
+
+    async def close(self) -> None:
+        """See `Answer`."""
+        await self._answer.close()
+
+    def _translated(self, body: bytes) -> dict[str, Any]:
+        if self.status >= 400:
+            return self._translation.error(self.status, body)
+        try:
+            return self._translation.answer(_object(body))
+        except InvalidRequest as error:
+            raise UpstreamFailed(f"The upstream's answer cannot be read: {error.message}") from error
+
+
+def _speaks(table: ReplicaTable, api: Api) -> bool:
+    return ("anthropic" if api.is_anthropic else "openai") in table.dialects
+
+
+async def _whole(answer: Answer) -> bytes:
+    return b"".join([chunk async for chunk in answer.chunks()])
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        UpstreamFailed: if it is none.
+    """
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise UpstreamFailed("The upstream's answer is not a JSON object", hint="check what is served there") from None

@@ -1,0 +1,80 @@
+"""Pages for who runs the gateway: metrics, replicas, configuration. Tenants must not see each other's names in them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from types import MappingProxyType
+
+from prefold.errors import PrefoldError
+from prefold.gateway.meter import CONTENT_TYPE
+from prefold.gateway.parts import Parts
+from prefold.server.asgi import ClientGone, Exchange, HttpError, Receive, Scope, Send
+from prefold.server.fields import shown
+from prefold.server.openai_responses import as_http_error, error_body
+
+_log = logging.getLogger(__name__)
+
+
+class OperatorPages:
+    """An ASGI application.
+
+    Args:
+        parts: gives the gateway's parts, those of now.
+    """
+
+    def __init__(self, parts: Callable[[], Parts]) -> None:
+        self._parts = parts
+        self._pages: MappingProxyType[str, Callable[[Exchange], Awaitable[None]]] = MappingProxyType(
+            {
+                "/metrics": self._metrics,
+                "/prefold/replicas": self._replicas,
+                "/prefold/config": self._config,
+            }
+        )
+
+    def has(self, path: str) -> bool:
+        """Whether there is a page."""
+        return path in self._pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        exchange = Exchange(scope, receive, send)
+        try:
+            page = self._pages.get(exchange.path)
+            if page is None:
+                raise HttpError(
+                    404, f"There is no {shown(exchange.path)}", hint="see docs/gateway.md", code="not_found"
+                )
+            await page(exchange)
+        except ClientGone:
+            return
+        except PrefoldError as error:
+            refusal = as_http_error(error)
+            await exchange.reply_json(refusal.status, error_body(refusal), refusal.headers)
+
+    async def _metrics(self, exchange: Exchange) -> None:
+        await exchange.reply(200, self._parts().metering.render(), CONTENT_TYPE)
+
+    async def _replicas(self, exchange: Exchange) -> None:
+        parts = self._parts()
+        answers, knowledge = parts.answers, parts.knowledge
+        view = [
+            {
+                **replica,
+                "trust": knowledge.trust(replica["index"]),
+                "blocks": knowledge.index.blocks_of(replica["index"]),
+            }
+            for replica in parts.fleet.view()
+        ]
+        await exchange.reply_json(
+            200,
+            {
+                "replicas": view,
+                "index_blocks": knowledge.index.size,
+                "answers": {"mode": answers.mode.value, "repeat_rate": answers.repeats.rate},
+            },
+        )
+
+    async def _config(self, exchange: Exchange) -> None:
+        await exchange.reply_json(200, self._parts().config.redacted())

@@ -1,0 +1,50 @@
+"""What a gateway is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prefold.gateway.access import Access
+from prefold.gateway.budgets import Budgets
+from prefold.gateway.canonical import Canonicalizer
+from prefold.gateway.config import GatewayConfig
+from prefold.gateway.dispatch import Dispatcher
+from prefold.gateway.knowledge import Knowledge
+from prefold.gateway.meter import Metering
+from prefold.gateway.replicas import Fleet
+from prefold.gateway.router import Router
+from prefold.gateway.uniform import Uniform
+from prefold.responses.cache import AnswerCache
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of now. A new configuration makes new ones; requests under way keep those that they began with.
+
+    Attributes:
+        config: what was asked for.
+        access: who clients are.
+        budgets: what tenants may use.
+        canonical: makes requests that mean the same the same.
+        answers: the response cache.
+        router: where calls go.
+        fleet: the replicas.
+        knowledge: what is known of their caches.
+        dispatcher: how replicas are asked.
+        metering: what is counted.
+        uniform: holds first bytes where a group asks for it.
+        body_limit: most bytes of a request's body.
+    """
+
+    config: GatewayConfig
+    access: Access
+    budgets: Budgets
+    canonical: Canonicalizer
+    answers: AnswerCache
+    router: Router
+    fleet: Fleet
+    knowledge: Knowledge
+    dispatcher: Dispatcher
+    metering: Metering
+    uniform: Uniform
+    body_limit: int

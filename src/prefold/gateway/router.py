@@ -1,0 +1,168 @@
+"""From a call to the replica that should serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from prefold.core.routing import Ask, Choice, Why, make
+from prefold.core.tokens import count
+from prefold.gateway.call import Api, Call
+from prefold.gateway.config import RoutingOptions
+from prefold.gateway.isolation import effective_salt, routing_scope
+from prefold.gateway.knowledge import Knowledge
+from prefold.gateway.replicas import Fleet
+from prefold.server.asgi import HttpError
+from prefold.server.fields import shown
+
+_BYTES_PER_TOKEN = 4  # where nobody counts
+# What a model reads first comes first; messages are looked at one by one, since most of them are never needed.
+_CONTENT: Mapping[Api, tuple[str, ...]] = MappingProxyType(
+    {
+        Api.CHAT: ("tools", "messages"),
+        Api.COMPLETIONS: ("prompt",),
+        Api.RESPONSES: ("tools", "instructions", "input"),
+        Api.EMBEDDINGS: ("input",),
+        Api.MESSAGES: ("tools", "system", "messages"),
+        Api.COUNT_TOKENS: ("tools", "system", "messages"),
+    }
+)
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where a call goes.
+
+    Attributes:
+        replica: its index.
+        name: of the replica.
+        why: it was chosen.
+        tokens: input tokens; estimated where nobody counted.
+        matched: those that it is thought to have in its cache; None where nobody knows.
+        keys: of the prompt's blocks, in the index; none where nobody asked it.
+    """
+
+    replica: int
+    name: str
+    why: Why
+    tokens: int
+    matched: int | None = None
+    keys: Sequence[int] = ()
+
+
+class Router:
+    """Chooses replicas.
+
+    Args:
+        fleet: the replicas.
+        knowledge: what is known of their caches.
+        options: policy and its settings.
+    """
+
+    def __init__(self, fleet: Fleet, knowledge: Knowledge, options: RoutingOptions) -> None:
+        self._fleet = fleet
+        self._knowledge = knowledge
+        self._options = options
+        self._policy = make(options.policy, virtual_nodes=options.virtual_nodes, load_bound=options.load_bound)
+
+    async def route(self, call: Call, *, tried: Collection[int] = ()) -> Decision:
+        """The replica for a call.
+
+        Args:
+            call: the request.
+            tried: replicas that failed it already.
+
+        Raises:
+            HttpError: 404 where nobody serves the model to the tenant, 503 where nobody can now.
+        """
+        allowed = self.allowed(call, tried)
+        if not allowed:
+            raise self._nobody(call)
+        tokens, keys, matched = await self._known(call, allowed)
+        if len(allowed) == 1:
+            choice = Choice(allowed[0], Why.ONLY_ONE)
+        else:
+            ask = Ask(self._beginning(call), call.session, tokens, matched)
+            choice = self._policy.choose(ask, self._fleet.loads, allowed)
+        chosen = choice.replica
+        return Decision(
+            chosen,
+            self._fleet.replicas[chosen].table.name,
+            choice.why,
+            tokens,
+            matched[chosen] if matched else None,
+            keys.get(self._knowledge.block_size(chosen) or 0, ()),
+        )
+
+    def allowed(self, call: Call, tried: Collection[int] = ()) -> list[int]:
+        """Indexes of the replicas that may serve a call now, but for those that failed it."""
+        usable = self._fleet.usable(call.model, call.tenant.group)
+        return [index for index in usable if index not in tried] if tried else usable
+
+    def sent(self, decision: Decision) -> None:
+        """A call went where it was decided: its blocks will be there before events say so."""
+        self._knowledge.predict(decision.replica, decision.keys)
+
+    def _nobody(self, call: Call) -> HttpError:
+        if self._fleet.replicas_for(call.model, call.tenant.group):
+            return HttpError(
+                503,
+                "No server of this model can be asked now",
+                hint="send this again in a moment",
+                code="no_replica",
+                headers={"retry-after": "1"},
+            )
+        return HttpError(
+            404,
+            f"There is no model {shown(call.model)} here",
+            hint="GET /v1/models lists those there are",
+            code="model_not_found",
+            param="model",
+        )
+
+    async def _known(self, call: Call, allowed: Sequence[int]) -> tuple[int, dict[int, list[int]], list[int]]:
+        """Tokens of the prompt, keys of its blocks by their size, and tokens that each replica holds of it.
+
+        Nobody tokenises where it cannot matter: without events, or for another policy.
+        """
+        estimate = len(call.body) // _BYTES_PER_TOKEN
+        sizes = {index: size for index in allowed if (size := self._knowledge.block_size(index)) is not None}
+        if self._options.policy != "exact" or not call.api.is_cached or not sizes:
+            return estimate, {}, []
+        tokenizer = next((found for index in sizes if (found := self._knowledge.tokens_of(index)) is not None), None)
+        run = await tokenizer.run(call) if tokenizer is not None else None
+        if tokenizer is None or run is None:
+            return estimate, {}, []
+        scope = await routing_scope(call, tokenizer)
+        tokens = count(run)
+        keys = {size: self._knowledge.index.keys(run, size, scope) for size in set(sizes.values())}
+        matched = [0] * len(self._fleet.loads)
+        for size, chain in keys.items():
+            blocks = self._knowledge.index.match(chain)
+            for index, held in enumerate(blocks):
+                if sizes.get(index) == size:
+                    matched[index] = min(held * size, tokens - 1)  # the last token has to run
+        return tokens, keys, matched
+
+    def _beginning(self, call: Call) -> bytes:
+        """What stands for the first tokens of a prompt, and for whom it is kept apart."""
+        limit = self._options.hash_tokens * _BYTES_PER_TOKEN
+        parts: list[bytes] = []
+        size = 0
+        for name in _CONTENT[call.api]:
+            value: Any = call.fields.get(name)
+            for piece in value if isinstance(value, list) else [value]:
+                if piece is None:
+                    continue
+                parts.append(_encode(piece))
+                size += len(parts[-1])
+                if size >= limit:
+                    break
+        beginning = b"".join(parts)[:limit]
+        salt = effective_salt(call)
+        return beginning if salt is None else salt.encode() + b"\0" + beginning

@@ -1,0 +1,134 @@
+"""Running a gateway until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from prefold.gateway.assembly import Gateway
+from prefold.gateway.operator import OperatorPages
+from prefold.server.asgi import App
+
+_BACKLOG = 2048
+_KEEP_ALIVE_SECONDS = 75  # longer than common clients keep idle connections, so that they end them, not we
+_LAST_WORDS_SECONDS = 1.0
+
+
+def serve(
+    gateway: Gateway,
+    listener: socket.socket,
+    operator_listener: socket.socket | None,
+    *,
+    drain_seconds: float,
+    log_level: str,
+    on_ready: Callable[[], None],
+) -> None:
+    """Serve until SIGINT or SIGTERM; then no request is let in, and those that run may finish.
+
+    SIGHUP reads the configuration again.
+
+    Args:
+        gateway: what answers.
+        listener: from `prefold.server.run.bind`.
+        operator_listener: the same for the operator's pages; None where they have no port of their own.
+        drain_seconds: that running requests may take to finish; afterwards, or at a second signal, they are cut off.
+        log_level: of uvicorn.
+        on_ready: called when clients can connect.
+
+    Raises:
+        KeyboardInterrupt: if it was SIGINT that ended it.
+    """
+    listener.listen(_BACKLOG)
+    server = _Server(gateway, operator_listener, drain_seconds=drain_seconds, log_level=log_level, on_ready=on_ready)
+    server.run(sockets=[listener])
+    if signal.SIGINT in server.signals:
+        raise KeyboardInterrupt
+
+
+def _config(app: App, log_level: str) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+        access_log=False,
+        log_config=None,
+        log_level=log_level,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+    )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with what runs beside requests, and a drain that ends."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        operator_listener: socket.socket | None,
+        *,
+        drain_seconds: float,
+        log_level: str,
+        on_ready: Callable[[], None],
+    ) -> None:
+        super().__init__(_config(gateway.app, log_level))
+        self.signals: list[int] = []
+        self._gateway = gateway
+        self._operator_listener = operator_listener
+        self._operator = uvicorn.Server(_config(OperatorPages(lambda: gateway.app.parts), log_level))
+        self._drain_seconds = drain_seconds
+        self._on_ready = on_ready
+        self._reloads: set[asyncio.Task[None]] = set()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's name
+        """Take note of a signal."""
+        self.signals.append(sig)
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections, once it is known how the replicas are."""
+        await self._gateway.start()
+        await super().startup(sockets)
+        if self._operator_listener is not None:
+            self._operator_listener.listen(_BACKLOG)
+            self._operator.config.load()
+            self._operator.lifespan = self._operator.config.lifespan_class(self._operator.config)
+            await self._operator.startup([self._operator_listener])
+        if hasattr(signal, "SIGHUP"):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
+        self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let running requests finish, for a time."""
+        self._gateway.app.stopping = True
+        drain = asyncio.create_task(self._cut_off())
+        try:
+            await super().shutdown(sockets)
+            if self._operator_listener is not None:
+                await self._operator.shutdown([self._operator_listener])
+        finally:
+            drain.cancel()
+            await self._gateway.close()
+
+    def _reload(self) -> None:
+        task = asyncio.create_task(self._gateway.reload())
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+
+    async def _cut_off(self) -> None:
+        """Close the connections of clients whose requests take longer than the drain. For the app they are then gone.
+
+        uvicorn's own time limit would cancel the app instead, and report that with a traceback for each of them.
+        """
+        end = asyncio.get_running_loop().time() + self._drain_seconds
+        while asyncio.get_running_loop().time() < end and len(self.signals) <= 1:  # noqa: ASYNC110 - signals set no event
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(_LAST_WORDS_SECONDS)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()

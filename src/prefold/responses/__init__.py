@@ -1,0 +1,1 @@
+"""Whole answers, kept for requests that are the same."""
