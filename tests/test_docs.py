@@ -6,7 +6,8 @@ What its language says decides how:
     console   commands after `$ `, each followed by what it prints; `...` stands for anything, within a line or, where
               it is a whole line, for any lines
     python    a script that must succeed
-    toml      a configuration that prefold accepts, as prefold.toml or pyproject.toml
+    toml      a configuration that prefold accepts, as prefold.toml or pyproject.toml, or as that of a gateway where the
+              block is marked `<!-- toml: gateway -->`
     json      must be valid
     text      shown, not run: sample output
 
@@ -30,6 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from prefold.gateway.load_config import load_config
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
@@ -185,6 +188,9 @@ def test_block(block: Block, tmp_path: Path, request: pytest.FixtureRequest) -> 
         case "python":
             (tmp_path / "block.py").write_text(code, encoding="utf-8")
             run([sys.executable, "block.py"], tmp_path)
+        case "toml" if block.mark == "toml: gateway":
+            (tmp_path / "gateway.toml").write_text(code, encoding="utf-8")
+            load_config(tmp_path / "gateway.toml", _Secrets())
         case "toml":
             name = "pyproject.toml" if "tool" in tomllib.loads(code) else "prefold.toml"
             (tmp_path / name).write_text(code, encoding="utf-8")
@@ -193,6 +199,16 @@ def test_block(block: Block, tmp_path: Path, request: pytest.FixtureRequest) -> 
             json.loads(code)
         case _:
             pytest.fail(f"{block} has the language {block.language!r}, for which nobody checks it")
+
+
+class _Secrets(dict[str, str]):
+    """An environment that holds every secret that a page speaks of."""
+
+    def __missing__(self, name: str) -> str:
+        return "0123456789abcdef" * 4
+
+    def get(self, name: str, default: str | None = None) -> str:  # type: ignore[override]
+        return self[name]
 
 
 def test_there_are_blocks() -> None:

@@ -84,8 +84,8 @@ def test_requests_go_on_while_redis_is_frozen_and_hit_again_when_it_thaws(tmp_pa
     now = [0.0]
 
     async def scenario(url, process):
-        options = AnswerCacheOptions(budget_seconds=0.2, breaker_failures=2, breaker_seconds=10)
-        cache = AnswerCache(Mode.ON, RedisStore(url, 0.2), options, lambda: NOW, lambda: now[0])
+        options = AnswerCacheOptions(budget_seconds=1, breaker_failures=2, breaker_seconds=10)
+        cache = AnswerCache(Mode.ON, RedisStore(url, 1), options, lambda: NOW, lambda: now[0])
         upstream = FakeUpstream(FakeAnswer())
         body = b"".join(CHAT_EVENTS)
         assert (Source.MISS, body) == await answered(cache, upstream)

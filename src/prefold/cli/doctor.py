@@ -44,6 +44,17 @@ _WORTH_TELLING = 0.05
 )
 @click.option("--capacity", metavar="SIZE", help="Capacity of an own cache, such as 10GiB or 200000tokens.")
 @click.option("--isolate", type=click.Choice(["tenant"]), help="Who shares nothing with others.")
+@click.option(
+    "--url", metavar="URL", allow_from_autoenv=False, help="Instead of LOG: judge the engine at this address."
+)
+@click.option("--model", metavar="NAME", help="With --url: the model to ask.  [default: the first that it serves]")
+@click.option("--api-key-env", metavar="NAME", help="With --url: the environment variable that holds the engine's key.")
+@click.option(
+    "--verify/--no-verify",
+    default=True,
+    show_default=True,
+    help="With --url: send the same long prompt twice, to see whether it is cached.",
+)
 @log_options
 @click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print JSON.")
 def doctor(
@@ -56,6 +67,10 @@ def doctor(
     cache: str | None,
     capacity: str | None,
     isolate: str | None,
+    url: str | None,
+    model: str | None,
+    api_key_env: str | None,
+    verify: bool,
     log_format: str | None,
     tokenizer: str | None,
     lenient: bool,
@@ -69,13 +84,24 @@ def doctor(
     LOG is a file, a folder, or - for standard input; it is split with --at, or two logs are compared with --before and
     --after. Hits are those that providers reported where both sides have them, and simulated ones otherwise. The log
     before also fills the cache, so let it begin well before the drop. The exit code is 1 if the hit rate fell.
+
+    With --url, metrics and settings of an engine (vLLM, SGLang, llama.cpp, ollama, prefold) are read and judged, and
+    it is asked whether it really caches. The exit code is 1 if anything is poor.
     """
+    from prefold.errors import UsageError
+
+    if url is not None:
+        from prefold.cli.doctor_url import doctor_url
+
+        if any(option is not None for option in (log, at, before, after)):
+            raise UsageError("A log and an engine are both given.", hint="Give either --url, or LOG.")
+        doctor_url(url, model=model, api_key_env=api_key_env, is_asked=verify, as_json=as_json)
+        return
     from prefold.analysis.doctor.diagnose import diagnose
     from prefold.analysis.doctor.observe import Observer
     from prefold.analysis.encode import Encoder
     from prefold.cli.log_progress import reading, tell_notes
     from prefold.cli.pricing import BYTES_PER_TOKEN
-    from prefold.errors import UsageError
 
     sources = _sources(log, at, before, after)
     spec = cache_of(cache, capacity, bytes_per_token=BYTES_PER_TOKEN, isolate=isolate)

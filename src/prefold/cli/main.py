@@ -50,6 +50,11 @@ COMMANDS: Mapping[str, LazyCommand] = MappingProxyType(
     {
         "demo": LazyCommand("prefold.cli.demo", "Play three scenes with the prefix cache off and on."),
         "serve": LazyCommand("prefold.cli.serve", "Serve MODEL over HTTP."),
+        "tenant-key": LazyCommand(
+            "prefold.cli.tenant_key",
+            "Make an API key for tenant NAME of the gateway.",
+            is_configurable=False,
+        ),
         "size": LazyCommand("prefold.cli.size", "Print the K/V bytes of MODEL per token and per context."),
         "diff": LazyCommand("prefold.cli.diff", "Say where request B stops matching request A."),
         "lint": LazyCommand("prefold.cli.lint", "Find what would change a stable prefix."),

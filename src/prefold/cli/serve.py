@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
+
+from prefold.errors import UsageError
 
 if TYPE_CHECKING:
     from prefold.engine.options import DType
@@ -12,8 +16,17 @@ if TYPE_CHECKING:
 _DTYPES: dict[str, DType] = {"bf16": "bfloat16", "fp32": "float32", "bfloat16": "bfloat16", "float32": "float32"}
 
 
+_WITH_CONFIG = frozenset({"config", "host", "port", "log_level"})
+
+
 @click.command()
 @click.argument("model", required=False)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Serve as a gateway, in front of the servers that FILE (TOML) names.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 for any free one.")
 @click.option("--served-model-name", metavar="NAME", help="What clients call the model.  [default: its own name]")
@@ -53,6 +66,15 @@ _DTYPES: dict[str, DType] = {"bf16": "bfloat16", "fp32": "float32", "bfloat16": 
 @click.option("--policy", default="lru", show_default=True, help="Who is evicted from the cache.")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of the model.  [default: all cores]")
 @click.option(
+    "--kv-events",
+    metavar="ADDRESS",
+    default="",
+    help="Tell routers which blocks are cached, over ZMQ as vLLM does: tcp://127.0.0.1:5557.  [default: tell nobody]",
+)
+@click.option(
+    "--kv-replay", metavar="ADDRESS", default="", help="Where they can ask for what they missed: tcp://127.0.0.1:5558."
+)
+@click.option(
     "--drain-timeout",
     type=click.FloatRange(min=0),
     default=30.0,
@@ -66,8 +88,12 @@ _DTYPES: dict[str, DType] = {"bf16": "bfloat16", "fp32": "float32", "bfloat16": 
     show_default=True,
     help="What is logged to standard error.",
 )
+@click.pass_context
 def serve(
+    context: click.Context,
+    /,
     model: str | None,
+    config: Path | None,
     host: str,
     port: int,
     served_model_name: str | None,
@@ -81,6 +107,9 @@ def serve(
 
     MODEL is a Hugging Face folder, a .gguf file or a hub id; smollm2-135m-instruct without it. The server speaks
     OpenAI's API under /v1, and never reads a prompt prefix twice while it is in memory.
+
+    With --config it is a gateway: it sends each request where its prefix is already, keeps tenants apart, and counts
+    what they use. What stands in front of, and all the rest, is said in FILE.
     """
     import logging
 
@@ -95,6 +124,18 @@ def serve(
     from prefold.server.app import PrefoldApp
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if config is not None:
+        from prefold.cli.gateway import serve_gateway
+
+        _check_given(context)
+        is_given = {name: _is_given(context, name) for name in ("host", "port")}
+        serve_gateway(
+            config,
+            host=host if is_given["host"] else None,
+            port=port if is_given["port"] else None,
+            log_level=log_level,
+        )
+        return
     engine_options = EngineOptions(dtype=_DTYPES[dtype], kv_memory=parse_bytes(kv_memory), **options)
     listener = run.bind(host, port)  # before the model is loaded: a port that is taken is known at once
     with LoadingDisplay(console(stderr=True)) as progress:
@@ -112,3 +153,17 @@ def serve(
         log_level=log_level,
         on_ready=lambda: click.echo(f"Serving {names[0]} at {run.url_of(listener)}/v1 (K/V room for {room})", err=True),
     )
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
+
+
+def _check_given(context: click.Context) -> None:
+    """Refuse options of the engine beside --config, which has a table for it."""
+    for name in context.params.keys() - _WITH_CONFIG:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(
+                f"--config is given together with {'MODEL' if name == 'model' else '--' + name.replace('_', '-')}.",
+                hint="describe the engine in the file, in its table [engine]",
+            )

@@ -12,10 +12,10 @@ import click
 @click.option("--group", default="default", show_default=True, help="Group of the gateway's file that NAME belongs to.")
 @click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print JSON.")
 def tenant_key(name: str, group: str, as_json: bool) -> None:
-    """Make a key for tenant NAME, and the table that the gateway's file needs.
+    """Make an API key for tenant NAME of the gateway.
 
-    The key is printed once and kept nowhere: the table has only its hash. Without --json the key goes to standard
-    output, and the table to standard error.
+    It comes with the table that the gateway's file needs. The key is printed once and kept nowhere: the table has only
+    its hash. Without --json the key goes to standard output, and the table to standard error.
     """
     import secrets
 

@@ -22,6 +22,7 @@ from prefold.gateway.parts import Parts
 from prefold.gateway.replicas import Ticket
 from prefold.gateway.router import Decision
 from prefold.gateway.translate import errors
+from prefold.gateway.uniform import Held, Turn
 from prefold.gateway.upstream import Answer, Headers, UpstreamFailed
 from prefold.responses.cache import Reply, Source
 from prefold.server.asgi import ClientGone, Exchange, HttpError, Receive, Scope, Send
@@ -33,7 +34,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 _EXPLAIN = b"x-prefold-explain"
 _SESSION = b"x-prefold-session"
-_REQUEST_ID = "x-prefold-request-id"
+_REQUEST_ID = b"x-prefold-request-id"
 _BUSY = frozenset({429, 500, 502, 503, 504, 529})
 """Statuses with which a replica says that another one may do better."""
 
@@ -119,12 +120,15 @@ class GatewayApp:
                 await self._explain(exchange, call)
                 return
             key = parts.answers.key(api, call.fields, call.body, tenant.name, headers) if api.is_cached else None
+            source = parts.answers.source_of(key)
             with self._until_client_leaves(exchange):
-                async with parts.answers.reply(
-                    key, lambda: self._fetch(parts, call, meter, parts.answers.source_of(key))
-                ) as reply:
+                async with (
+                    parts.uniform.turn(call, arrived) as turn,
+                    parts.answers.reply(key, lambda: self._fetch(parts, call, meter, turn, source)) as reply,
+                ):
                     source, status, outcome = reply.source, reply.status, Outcome.FAILED
-                    await self._relay(exchange, call, reply, meter, arrived, request_id)
+                    held = await turn.hold(reply)
+                    await self._relay(exchange, call, reply, held, meter, request_id)
                     outcome = Outcome.DONE
         except ClientGone:
             outcome = Outcome.CLIENT_GONE
@@ -138,11 +142,12 @@ class GatewayApp:
             if usage := meter.usage:
                 await parts.budgets.settle(tenant, taken, usage.input + usage.output)
 
-    async def _fetch(self, parts: Parts, call: Call, meter: CallMeter, source: Source) -> Answer:
+    async def _fetch(self, parts: Parts, call: Call, meter: CallMeter, turn: Turn, source: Source) -> Answer:
         """Route a call and send it; again elsewhere where it failed, since the client has seen nothing yet."""
         tried: list[int] = []
         while True:
             decision = await parts.router.route(call, tried=tried)
+            turn.tokens = decision.tokens
             meter.sent(decision.name, decision.matched, decision.why.value)
             ticket = parts.fleet.begin(decision.replica, decision.tokens - (decision.matched or 0))
             tried.append(decision.replica)
@@ -168,23 +173,14 @@ class GatewayApp:
             await answer.close()
 
     async def _relay(
-        self, exchange: Exchange, call: Call, reply: Reply, meter: CallMeter, arrived: float, request_id: str
+        self, exchange: Exchange, call: Call, reply: Reply, held: Held, meter: CallMeter, request_id: str
     ) -> None:
-        """Pass an answer on, byte for byte."""
-        head: Headers = [
-            *reply.headers,
-            (b"x-prefold-cache", reply.source.value.encode()),
-            (_REQUEST_ID.encode(), request_id.encode()),
-        ]
-        is_told = reply.source in (Source.HIT, Source.SHARED)  # nobody else meters these
-        chunks = reply.chunks
-        if call.tenant.group.ttft == "uniform":
-            first = await anext(chunks, b"")
-            await self.parts.uniform.hold(call, arrived)
-            chunks = _with_first(first, chunks)
-        await exchange.begin(reply.status, head)
+        """Pass an answer on."""
+        ours: Headers = [(b"x-prefold-cache", reply.source.value.encode()), (_REQUEST_ID, request_id.encode())]
+        is_told = reply.source in (Source.HIT, Source.SHARED)  # what was fetched is metered where it comes in
+        await exchange.begin(reply.status, [*held.headers, *ours])
         try:
-            async for chunk in chunks:
+            async for chunk in held.chunks:
                 if is_told:
                     meter.first_byte()
                     meter.chunk(chunk)
@@ -284,12 +280,18 @@ class _Followed:
         self._ticket = ticket
         self._meter = meter
         self._source = source
+        self._is_stream = dict(answer.headers).get(b"content-type", b"").startswith(b"text/event-stream")
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """See `Answer`."""
         try:
+            is_first = True
             async for chunk in self._answer.chunks():
-                self._meter.first_byte()
+                if is_first:
+                    is_first = False
+                    self._meter.first_byte()
+                    if self._is_stream:
+                        self._ticket.first_byte()
                 self._meter.chunk(chunk)
                 yield chunk
         except UpstreamFailed:
@@ -303,12 +305,6 @@ class _Followed:
         self._ticket.end()
         self._meter.end(self.status, Outcome.CLIENT_GONE, self._source.value)
         await self._answer.close()
-
-
-async def _with_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for chunk in rest:
-        yield chunk
 
 
 def _check_method(exchange: Exchange, method: str) -> None:

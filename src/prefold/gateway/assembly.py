@@ -7,6 +7,7 @@ import logging
 import secrets
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ from prefold.gateway.request_log import RequestLog
 from prefold.gateway.router import Router
 from prefold.gateway.uniform import Uniform
 from prefold.gateway.upstream import Upstream
+from prefold.gateway.verifier import Verifier
 from prefold.providers.prices import Prices
 from prefold.responses.cache import AnswerCache, AnswerCacheOptions, Mode
 from prefold.responses.redis_store import RedisStore
@@ -90,7 +92,8 @@ class Gateway:
             config.redis.budget_seconds if config.redis else 0.1,
             clock,
         )
-        self._uniform = Uniform(clock)
+        self._verifier = Verifier(self._fleet, clock, Random())  # noqa: S311 - prompts, not secrets
+        self._uniform = Uniform(clock, asyncio.sleep, secrets.SystemRandom().random)
         self._tasks: set[asyncio.Task[Any]] = set()
         self.app = GatewayApp(self._parts(config), clock=clock, new_id=lambda: secrets.token_hex(16))
 
@@ -102,6 +105,8 @@ class Gateway:
             self._knowledge.follow(index, replica.table)
         await self._fleet.check()
         self._spawn(self._fleet.run())
+        if self.app.parts.config.health.verify_caching:
+            self._spawn(self._verifier.verify_engines())
 
     async def close(self) -> None:
         """Stop all of it, once no request runs any more."""
@@ -168,6 +173,7 @@ class Gateway:
             knowledge=self._knowledge,
             dispatcher=Dispatcher(frozenset(access.credentials), self._now),
             metering=self._metering,
+            verifier=self._verifier,
             uniform=self._uniform,
             body_limit=parse_bytes(config.server.body_limit),
         )

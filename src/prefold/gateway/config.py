@@ -168,9 +168,10 @@ class RoutingOptions(_Table, frozen=True, kw_only=True):
 
 
 class HealthOptions(_Table, frozen=True, kw_only=True):
-    """When a replica counts as down, and as up again."""
+    """When a replica counts as down, and as up again; and whether engines are asked at the start if they cache."""
 
     path: str = "/health"
+    verify_caching: bool = True
     seconds: Seconds = 2.0
     timeout_seconds: Seconds = 2.0
     fall: Count = 3

@@ -120,7 +120,7 @@ def _is_opening(event: Json) -> bool:
     if isinstance(event.get("type"), str):
         return event["type"] in _OPENING_TYPES
     choices = event.get("choices")
-    return isinstance(choices, list) and bool(choices) and all(map(_is_opening_choice, choices))
+    return isinstance(choices, list) and all(map(_is_opening_choice, choices))
 
 
 def _is_opening_choice(choice: Any) -> bool:

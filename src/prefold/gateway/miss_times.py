@@ -98,13 +98,13 @@ class MissTimes:
         self._models.move_to_end(model)
         if len(self._models) > _MODELS:
             self._models.popitem(last=False)
-        known.reports = known.reports or bool(cached)
+        known.reports = known.reports or cached is not None
         if size >= _DENSITY_BYTES:
             known.densities.append(work.read / size)
         # Some servers leave the number out where it is 0.
         done = Work(max(1, work.read - (cached or 0)), work.written)
         known.paces.append(seconds / done.weight)
-        if known.reports or cached is not None:
+        if known.reports:
             self._row(model, done).append(seconds * _edge(done.read) / done.read)
 
     def expected(self, model: str, work: Work) -> float:
@@ -133,7 +133,7 @@ def _class(tokens: int) -> int:
 
 def _edge(tokens: int) -> float:
     """The longest length of a length's class."""
-    return 2.0 ** (_class(tokens) / _CLASSES_PER_OCTAVE)
+    return math.exp2(_class(tokens) / _CLASSES_PER_OCTAVE)
 
 
 def _key(model: str, work: Work) -> tuple[str, int, int]:

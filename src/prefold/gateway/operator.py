@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from types import MappingProxyType
 
 from prefold.errors import PrefoldError
 from prefold.gateway.meter import CONTENT_TYPE
 from prefold.gateway.parts import Parts
 from prefold.server.asgi import ClientGone, Exchange, HttpError, Receive, Scope, Send
-from prefold.server.fields import shown
+from prefold.server.fields import read_json, shown
 from prefold.server.openai_responses import as_http_error, error_body
 
-_log = logging.getLogger(__name__)
+_LONGEST_BODY = 1 << 16
 
 
 class OperatorPages:
@@ -30,6 +30,7 @@ class OperatorPages:
                 "/metrics": self._metrics,
                 "/prefold/replicas": self._replicas,
                 "/prefold/config": self._config,
+                "/prefold/verify": self._verify,
             }
         )
 
@@ -64,6 +65,7 @@ class OperatorPages:
                 **replica,
                 "trust": knowledge.trust(replica["index"]),
                 "blocks": knowledge.index.blocks_of(replica["index"]),
+                "caches": parts.verifier.caches(replica["name"]),
             }
             for replica in parts.fleet.view()
         ]
@@ -78,3 +80,17 @@ class OperatorPages:
 
     async def _config(self, exchange: Exchange) -> None:
         await exchange.reply_json(200, self._parts().config.redacted())
+
+    async def _verify(self, exchange: Exchange) -> None:
+        """Ask engines whether they cache: one that the body names, or all of them."""
+        if exchange.method != "POST":
+            raise HttpError(405, "This costs two requests to an engine", hint="use POST", headers={"allow": "POST"})
+        verifier = self._parts().verifier
+        body = await exchange.body(_LONGEST_BODY)
+        name = read_json(body).text("replica") if body else None
+        if name is None:
+            await verifier.verify_engines()
+        elif await verifier.verify(name) is None:
+            raise HttpError(404, f"There is no replica {shown(name)}", hint="GET /prefold/replicas lists them")
+        outcomes = verifier.outcomes if name is None else {name: verifier.outcomes[name]}
+        await exchange.reply_json(200, {replica: asdict(outcome) for replica, outcome in outcomes.items()})

@@ -14,6 +14,7 @@ from prefold.gateway.meter import Metering
 from prefold.gateway.replicas import Fleet
 from prefold.gateway.router import Router
 from prefold.gateway.uniform import Uniform
+from prefold.gateway.verifier import Verifier
 from prefold.responses.cache import AnswerCache
 
 
@@ -32,6 +33,7 @@ class Parts:
         knowledge: what is known of their caches.
         dispatcher: how replicas are asked.
         metering: what is counted.
+        verifier: asks engines whether they cache.
         uniform: holds first bytes where a group asks for it.
         body_limit: most bytes of a request's body.
     """
@@ -46,5 +48,6 @@ class Parts:
     knowledge: Knowledge
     dispatcher: Dispatcher
     metering: Metering
+    verifier: Verifier
     uniform: Uniform
     body_limit: int

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -40,7 +40,7 @@ def http_upstreams(environ: Mapping[str, str]) -> OpenUpstream:
 
     def open_upstream(table: ReplicaTable, options: UpstreamOptions) -> Upstream:
         key = table.api_key.read(environ) if table.api_key is not None else None
-        header = "x-api-key" if table.kind is Kind.ANTHROPIC else "authorization"
+        header: Literal["authorization", "x-api-key"] = "x-api-key" if table.kind is Kind.ANTHROPIC else "authorization"
         return HttpUpstream(table.url, options, key, key_header=header)
 
     return open_upstream
