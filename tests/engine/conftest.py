@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 from prefold.core.keys import SHARED, Scope  # noqa: E402 - after the check that torch is there
 from prefold.core.tokens import pack  # noqa: E402
 from prefold.engine.engine import Engine  # noqa: E402
+from prefold.engine.kv_events import BlockBook  # noqa: E402
 from prefold.engine.loading import load_decoder  # noqa: E402
 from prefold.engine.options import EngineOptions  # noqa: E402
 from prefold.engine.request import Output, Request, SamplingOptions, Usage  # noqa: E402
@@ -87,7 +88,7 @@ def default_decoders(default_checkpoint):
 def driver(default_checkpoint, default_decoders) -> Callable[..., Driver]:
     """Makes engines on the default model, each with a cache of its own."""
 
-    def make(slots: int = 8000, **options) -> Driver:
+    def make(slots: int = 8000, *, events: BlockBook | None = None, **options) -> Driver:
         settings = EngineOptions(**{"dtype": "float32", **options})
         return Driver(
             Engine(
@@ -97,6 +98,7 @@ def driver(default_checkpoint, default_decoders) -> Callable[..., Driver]:
                 settings,
                 lambda: 0.0,
                 slots,
+                events,
             )
         )
 

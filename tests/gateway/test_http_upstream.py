@@ -336,6 +336,7 @@ def test_any_status_is_an_answer(run, status):
         (b"HTTP/1.1 101 X\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n", "not HTTP"),
         (b"HTTP/1.1 200 OK\r\n" + b"x: 1\r\n" * 101 + b"\r\n", "too many headers"),
         (b"HTTP/1.1 200 OK\r\nx: " + b"a" * 70_000, "too many headers"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"a" * 70_000 + b"\r\ncontent-length: 2\r\n\r\nok", "too many headers"),
         (b"HTTP/1.1 100 Continue\r\n\r\n" * 3_000, "too many headers"),
         (b"", "without an answer"),
         (b"HTTP/1.1 200 OK\r\ncontent-le", "in its answer"),
@@ -659,7 +660,7 @@ def test_a_connection_that_nobody_takes_is_safe_to_give_up(run):
                 fillers.append(filler := socket.socket())
                 filler.setblocking(False)
                 filler.connect_ex(address)
-            with pytest.raises(UpstreamFailed, match="did not take a connection within 0.2 s") as failed:
+            with pytest.raises(UpstreamFailed, match="did not take a connection") as failed:
                 await HttpUpstream(f"http://127.0.0.1:{address[1]}", IMPATIENT).send(ASK)
             assert failed.value.is_safe
             for filler in fillers:
@@ -690,7 +691,7 @@ def test_a_reader_who_is_slow_slows_the_upstream_and_is_not_its_fault(run):
                 while before != sent:
                     before = sent
                     await asyncio.sleep(0.5)  # longer than the idle time
-                assert total / 2 > sent
+                assert total > sent  # the rest waits in the server, beyond what the kernel's buffers hold
                 assert total == sum([len(chunk) async for chunk in answer.chunks()])
             assert 1 == len(server.peers)
 

@@ -19,6 +19,7 @@ from prefold.engine import sampling
 from prefold.engine.answer import AnswerText
 from prefold.engine.attention import KVPool
 from prefold.engine.decoder import Decoder
+from prefold.engine.kv_events import BlockBook
 from prefold.engine.model_config import ModelConfig
 from prefold.engine.options import EngineOptions
 from prefold.engine.plan import build
@@ -77,6 +78,7 @@ class Engine:
         options: see `EngineOptions`.
         clock: monotonic seconds.
         slots: tokens of K/V.
+        events: told which blocks the cache holds, where somebody wants to know.
     """
 
     def __init__(
@@ -87,16 +89,19 @@ class Engine:
         options: EngineOptions,
         clock: Callable[[], float],
         slots: int,
+        events: BlockBook | None = None,
     ) -> None:
         self.config = config
         self.tokenizer = tokenizer
         self.options = options
         self.times = StepTimes()
         self.pool = SlotPool(slots)
+        store = SpanStore(self.pool) if events is None else events.store(self.pool)
         self.cache: Cache[Span] = Cache(
-            slots, SpanStore(self.pool), Span((), 0, 0), policy=POLICIES[options.policy](), grain=options.grid
+            slots, store, Span((), 0, 0), policy=POLICIES[options.policy](), grain=options.grid
         )
-        self.scheduler = Scheduler(self.cache, self.pool, options)
+        self.scheduler = Scheduler(self.cache, self.pool, options, None if events is None else events.ready)
+        self.events = events
         self.device = torch.device(options.device)
         self.kv = KVPool(
             config.layers,
@@ -187,6 +192,7 @@ class Engine:
         """
         for answer in list(ticket.answers.values()):
             self._end(answer.sequence, "cancelled")
+        self._tell()
 
     def cancel_all(self) -> None:
         """Stop every request."""
@@ -223,10 +229,30 @@ class Engine:
 
     def reset(self) -> int:
         """Forget everything that no running request and no pin holds; returns the number of tokens."""
-        return self.cache.reset()
+        freed = self.cache.reset()
+        if self.events is not None and not self.cache.tree.size:
+            self.events.cleared()
+        self._tell()
+        return freed
+
+    def close(self) -> None:
+        """Tell nobody anything any more."""
+        if self.events is not None:
+            self.events.close()
 
     def step(self) -> bool:
         """Run one forward pass; False if there was nothing to run."""
+        ran = self._step()
+        self._tell()
+        return ran
+
+    # Inside
+
+    def _tell(self) -> None:
+        if self.events is not None:
+            self.events.flush()
+
+    def _step(self) -> bool:
         begin = self._clock()
         chunks = self.scheduler.schedule()
         if not chunks:
@@ -258,8 +284,6 @@ class Engine:
                 self._accept(sequence, token, logits[row])
         times.answering += self._clock() - ran
         return True
-
-    # Inside
 
     def _refuse_oldest(self) -> None:
         """Nothing runs and yet the oldest request does not fit: only pins can be in its way."""

@@ -11,6 +11,7 @@ from prefold.core.units import format_bytes
 from prefold.engine.checkpoint import Checkpoint
 from prefold.engine.decoder import Decoder, LeanDecoder, is_lean
 from prefold.engine.engine import Engine
+from prefold.engine.kv_events import BlockBook, Publisher
 from prefold.engine.options import EngineOptions
 from prefold.engine.size import KVShape
 from prefold.engine.tokenizer import Tokenizer
@@ -31,7 +32,8 @@ def load_engine(
     Raises:
         ModelError: if the files cannot be used.
         UnsupportedModel: if an exact prefix cache cannot serve this architecture.
-        UsageError: if the device is absent or the K/V memory holds no token.
+        UsageError: if the device is absent, the K/V memory holds no token, or an address for events cannot be had.
+        MissingExtra: if events are asked for without pyzmq.
     """
     config = checkpoint.config
     config.require_full_attention()
@@ -50,7 +52,11 @@ def load_engine(
             hint="give more with --kv-memory",
         )
     decoder = load_decoder(checkpoint, getattr(torch, options.dtype), device)
-    return Engine(decoder, config, Tokenizer(checkpoint.folder), options, clock, slots)
+    tokenizer = Tokenizer(checkpoint.folder)
+    events = None
+    if options.kv_events:
+        events = BlockBook(checkpoint.name, Publisher(options.kv_events, options.kv_replay))
+    return Engine(decoder, config, tokenizer, options, clock, slots, events)
 
 
 def load_decoder(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> Decoder:

@@ -32,6 +32,8 @@ class EngineOptions:
             else runs and the prefix came from prompts, not from answers.
         policy: who is evicted, a name from `core.policies.POLICIES`.
         threads: CPU threads for the model, None to leave torch's choice.
+        kv_events: ZMQ address at which to tell which blocks are cached, such as `tcp://127.0.0.1:5557`; empty for none.
+        kv_replay: ZMQ address at which those who missed events can ask for them; empty for none.
     """
 
     dtype: DType = "bfloat16"
@@ -44,6 +46,8 @@ class EngineOptions:
     grid: int = 1
     policy: str = "lru"
     threads: int | None = None
+    kv_events: str = ""
+    kv_replay: str = ""
 
     def __post_init__(self) -> None:
         for name in ("kv_memory", "step_tokens", "max_running", "grid"):
@@ -57,3 +61,5 @@ class EngineOptions:
             )
         if self.policy not in POLICIES:
             raise UsageError(f"Unknown eviction policy {self.policy!r}", hint=f"known: {', '.join(sorted(POLICIES))}")
+        if self.kv_replay and not self.kv_events:
+            raise UsageError("kv_replay is set without kv_events", hint="set kv_events too, or neither")

@@ -126,9 +126,16 @@ class Scheduler:
         cache: of spans; its capacity is the pool's.
         pool: of slots.
         options: order, budgets, grid.
+        on_ready: called with the nodes of a sequence, from below the root down, when more of them has K and V.
     """
 
-    def __init__(self, cache: Cache[Span], pool: SlotPool, options: EngineOptions) -> None:
+    def __init__(
+        self,
+        cache: Cache[Span],
+        pool: SlotPool,
+        options: EngineOptions,
+        on_ready: Callable[[list[Node[Span]]], None] | None = None,
+    ) -> None:
         self.waiting: list[Sequence] = []
         """In order of arrival."""
         self.running: list[Sequence] = []
@@ -139,6 +146,7 @@ class Scheduler:
         self._cache = cache
         self._pool = pool
         self._options = options
+        self._on_ready = on_ready
 
     def add(self, sequence: Sequence) -> None:
         """Put a sequence into the queue."""
@@ -160,8 +168,11 @@ class Scheduler:
         for chunk in chunks:
             chunk.sequence.computed = chunk.stop
             if chunk.start < count(chunk.sequence.run):
-                for node in chunk.sequence.nodes():
+                nodes = chunk.sequence.nodes()
+                for node in nodes:
                     node.value.ready = node.value.planned
+                if self._on_ready is not None:
+                    self._on_ready(nodes)
 
     def release(self, sequence: Sequence) -> None:
         """Take a sequence out, wherever it is.
@@ -185,9 +196,10 @@ class Scheduler:
         ready = sequence.ready()
         for node in sequence.nodes():
             node.value.planned = node.value.ready  # a step that was planned and failed
-        self._cache.release(
-            sequence.lease, tail=pack(sequence.fresh[:made]), make_value=keep_in_tree, keep=None if made else ready
-        )
+        tail = pack(sequence.fresh[:made])
+        self._cache.release(sequence.lease, tail=tail, make_value=keep_in_tree, keep=None if made else ready)
+        if made and self._on_ready is not None:
+            self._on_ready(self._cache.tree.peek(sequence.run + tail, sequence.request.scope).node.path())
         kept = sum(length(runs) for runs in taken)
         first = made - kept  # the tree had these tokens already
         self._pool.free(cut(sequence.tail, 0, first))

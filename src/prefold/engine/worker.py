@@ -140,6 +140,7 @@ class EngineWorker:
             self.engine.abandon(EngineFailed("The engine has failed", hint="its log says why"))
             raise
         finally:
+            self.engine.close()
             with self._wake:
                 self._draining = self._ended = True
             for future, _ in self._inbox:

@@ -35,6 +35,8 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _EXPLAIN = b"x-prefold-explain"
 _SESSION = b"x-prefold-session"
 _REQUEST_ID = b"x-prefold-request-id"
+_EVENT_STREAM = b"text/event-stream"
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
 _BUSY = frozenset({429, 500, 502, 503, 504, 529})
 """Statuses with which a replica says that another one may do better."""
 
@@ -81,7 +83,7 @@ class GatewayApp:
         except ClientGone:
             return
         except PrefoldError as error:
-            await self._refuse(exchange, api, as_http_error(error))
+            await self._refuse(exchange, api, _refusal(error))
         except RecursionError:
             await self._refuse(exchange, api, HttpError(400, "The body is nested too deeply", hint="nest less"))
         except Exception:  # noqa: BLE001 - the last resort: a fault of ours goes to the log, and the gateway goes on
@@ -93,20 +95,12 @@ class GatewayApp:
         parts = self.parts
         arrived = self._clock()
         request_id = self._new_id()
-        headers = dict(exchange.headers)
-        tenant = parts.access.tenant_of(headers)
-        body = await exchange.body(parts.body_limit, parts.config.server.body_seconds)
-        fields = _read(body)
-        call = Call(
-            api=api,
-            body=body,
-            fields=fields,
-            model=_text(fields, "model"),
-            stream=fields.get("stream") is True,
-            tenant=tenant,
-            headers=headers,
-            session=_session(fields, headers),
-        )
+        try:
+            call = await _parse(exchange, api, parts)
+        except PrefoldError as error:
+            parts.metering.call(api, "", "").end(_refusal(error).status, Outcome.REFUSED)
+            raise
+        headers, tenant, body = call.headers, call.tenant, call.body
         meter = parts.metering.call(
             api, call.model, tenant.name, session=call.session, request_id=request_id, body=body
         )
@@ -134,7 +128,7 @@ class GatewayApp:
             outcome = Outcome.CLIENT_GONE
             raise
         except PrefoldError as error:
-            status = as_http_error(error).status
+            status = _refusal(error).status
             outcome = Outcome.FAILED if isinstance(error, UpstreamFailed) else outcome
             raise
         finally:
@@ -162,6 +156,11 @@ class GatewayApp:
                 if is_last:
                     raise
                 continue
+            except HttpError:  # this one has no such endpoint; another one may
+                ticket.end()
+                if is_last:
+                    raise
+                continue
             except BaseException:
                 ticket.end()
                 raise
@@ -178,21 +177,29 @@ class GatewayApp:
         """Pass an answer on."""
         ours: Headers = [(b"x-prefold-cache", reply.source.value.encode()), (_REQUEST_ID, request_id.encode())]
         is_told = reply.source in (Source.HIT, Source.SHARED)  # what was fetched is metered where it comes in
+        is_stream = dict(held.headers).get(b"content-type", b"").startswith(_EVENT_STREAM)
+        last = b""
         await exchange.begin(reply.status, [*held.headers, *ours])
         try:
             async for chunk in held.chunks:
                 if is_told:
                     meter.first_byte()
                     meter.chunk(chunk)
+                last = chunk
                 await exchange.write(chunk)
         except UpstreamFailed as error:
-            if not call.stream:
-                raise
-            await exchange.write(_last_event(call.api, as_http_error(error)))
+            if not is_stream or (last and not last.endswith(_EVENT_ENDS)):
+                raise  # behind half an event nobody could read another one
+            await exchange.write(_last_event(call.api, _refusal(error)))
         await exchange.finish()
 
     async def _explain(self, exchange: Exchange, call: Call) -> None:
-        """Say where a call would go, and call nobody."""
+        """Say where a call would go, and call nobody.
+
+        Where times must not tell what is cached, this must not either.
+        """
+        if call.tenant.group.ttft == "uniform":
+            raise HttpError(403, "Decisions are not shown here", hint="they would say what is cached", code="forbidden")
         decision = await self.parts.router.route(call)
         await exchange.reply_json(
             200,
@@ -258,8 +265,8 @@ class GatewayApp:
         await exchange.reply_json(200, {"version": __version__})
 
     async def _refuse(self, exchange: Exchange, api: Api | None, error: HttpError) -> None:
-        if exchange.started:  # its status is sent: the connection ends before the answer does, so that nobody takes it
-            raise ConnectionAbortedError(error.message)  # for whole
+        if exchange.started:  # its status is sent: the server now ends the connection before the answer does, so that
+            return  # nobody takes it for whole
         body = errors.to_anthropic(error.status, error_body(error)) if api and api.is_anthropic else error_body(error)
         await exchange.reply_json(error.status, body, error.headers)
 
@@ -277,10 +284,11 @@ class _Followed:
         if decision.matched is not None:
             self.headers.append((b"x-prefold-matched-tokens", str(decision.matched).encode()))
         self._answer = answer
+        self._name = decision.name
         self._ticket = ticket
         self._meter = meter
         self._source = source
-        self._is_stream = dict(answer.headers).get(b"content-type", b"").startswith(b"text/event-stream")
+        self._is_stream = dict(answer.headers).get(b"content-type", b"").startswith(_EVENT_STREAM)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """See `Answer`."""
@@ -294,7 +302,8 @@ class _Followed:
                         self._ticket.first_byte()
                 self._meter.chunk(chunk)
                 yield chunk
-        except UpstreamFailed:
+        except UpstreamFailed as error:
+            _log.warning("%s broke off: %s", self._name, error.message)
             self._ticket.failed()
             self._meter.end(self.status, Outcome.FAILED, self._source.value)
             raise
@@ -318,6 +327,24 @@ def _check_method(exchange: Exchange, method: str) -> None:
         )
 
 
+async def _parse(exchange: Exchange, api: Api, parts: Parts) -> Call:
+    """Who sends what."""
+    headers = dict(exchange.headers)
+    tenant = parts.access.tenant_of(headers)
+    body = await exchange.body(parts.body_limit, parts.config.server.body_seconds)
+    fields = _read(body)
+    return Call(
+        api=api,
+        body=body,
+        fields=fields,
+        model=_text(fields, "model"),
+        stream=fields.get("stream") is True,
+        tenant=tenant,
+        headers=headers,
+        session=_session(fields, headers),
+    )
+
+
 def _read(body: bytes) -> dict[str, Any]:
     try:
         return _decode(body)
@@ -336,6 +363,13 @@ def _session(fields: dict[str, Any], headers: dict[bytes, bytes]) -> str:
     """What names the conversation: a header of ours, or the key that OpenAI's API has for it."""
     named = headers.get(_SESSION)
     return named.decode("latin-1") if named else _text(fields, "prompt_cache_key")
+
+
+def _refusal(error: PrefoldError) -> HttpError:
+    """What a client is told. Which server failed, and how, is for the log."""
+    if isinstance(error, UpstreamFailed):
+        return HttpError(502, "The server of this model gave no whole answer", hint="send this again", code="no_answer")
+    return as_http_error(error)
 
 
 def _last_event(api: Api, error: HttpError) -> bytes:

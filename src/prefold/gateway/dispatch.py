@@ -63,7 +63,9 @@ class Dispatcher:
             call, api=translation.api, body=encode_json(translation.body), fields=translation.body, fired=[]
         )
         answer = await upstream.send(self._outgoing(there, with_salt(there, table.kind)))
-        return TranslatedAnswer(answer, translation)
+        if _is_stream(answer):
+            return TranslatedStream(answer, translation)
+        return await _translated(answer, translation)
 
     def _outgoing(self, call: Call, body: bytes, path: str | None = None) -> Outgoing:
         headers: Headers = [
@@ -92,9 +94,9 @@ class Dispatcher:
 class WholeAnswer:
     """An answer that is there already."""
 
-    def __init__(self, status: int, body: bytes) -> None:
+    def __init__(self, status: int, body: bytes, headers: Headers | None = None) -> None:
         self.status = status
-        self.headers: Headers = [_JSON, (b"content-length", str(len(body)).encode())]
+        self.headers: Headers = [*(headers or ()), _JSON, (b"content-length", str(len(body)).encode())]
         self._body = body
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -105,24 +107,17 @@ class WholeAnswer:
         """Nothing to stop."""
 
 
-class TranslatedAnswer:
-    """An answer in the words of the client's API. An `Answer`."""
+class TranslatedStream:
+    """A stream in the words of the client's API. An `Answer`."""
 
     def __init__(self, answer: Answer, translation: Translation) -> None:
         self.status = answer.status
+        self.headers: Headers = [*_own_headers(answer), (b"content-type", _EVENT_STREAM)]
         self._answer = answer
         self._translation = translation
-        self._is_stream = answer.status < 400 and any(
-            name == b"content-type" and value.startswith(_EVENT_STREAM) for name, value in answer.headers
-        )
-        kept = [(name, value) for name, value in answer.headers if name not in (b"content-length", b"content-type")]
-        self.headers: Headers = [*kept, (b"content-type", _EVENT_STREAM) if self._is_stream else _JSON]
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """See `Answer`."""
-        if not self._is_stream:
-            yield encode_json(self._translated(await _whole(self._answer)))
-            return
         stream = self._translation.stream()
         async for chunk in self._answer.chunks():
             if events := stream.feed(chunk):
@@ -136,13 +131,35 @@ class TranslatedAnswer:
         """See `Answer`."""
         await self._answer.close()
 
-    def _translated(self, body: bytes) -> dict[str, Any]:
-        if self.status >= 400:
-            return self._translation.error(self.status, body)
+
+async def _translated(answer: Answer, translation: Translation) -> Answer:
+    """A whole answer in the words of the client's API. It is read to its end: half of one could not be translated.
+
+    Raises:
+        UpstreamFailed: if it breaks off, or is none.
+    """
+    try:
+        body = await _whole(answer)
+    finally:
+        await answer.close()
+    if answer.status >= 400:
+        value = translation.error(answer.status, body)
+    else:
         try:
-            return self._translation.answer(_object(body))
+            value = translation.answer(_object(body))
         except InvalidRequest as error:
             raise UpstreamFailed(f"The upstream's answer cannot be read: {error.message}") from error
+    return WholeAnswer(answer.status, encode_json(value), _own_headers(answer))
+
+
+def _is_stream(answer: Answer) -> bool:
+    return answer.status < 400 and any(
+        name == b"content-type" and value.startswith(_EVENT_STREAM) for name, value in answer.headers
+    )
+
+
+def _own_headers(answer: Answer) -> Headers:
+    return [(name, value) for name, value in answer.headers if name not in (b"content-length", b"content-type")]
 
 
 def _speaks(table: ReplicaTable, api: Api) -> bool:

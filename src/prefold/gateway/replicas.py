@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
@@ -20,7 +20,9 @@ from prefold.core.routing import Lately, Load
 from prefold.gateway.condition import Condition, State, is_outlier
 from prefold.gateway.config import GatewayConfig, GroupTable, Isolation, Kind, ReplicaTable, UpstreamOptions
 from prefold.gateway.http_upstream import HttpUpstream
-from prefold.gateway.upstream import Headers, Outgoing, Upstream, UpstreamFailed
+from prefold.gateway.upstream import Outgoing, Upstream, UpstreamFailed
+from prefold.server.asgi import HttpError
+from prefold.server.fields import shown
 
 OpenUpstream = Callable[[ReplicaTable, UpstreamOptions], Upstream]
 """Makes the upstream of a replica; raises UsageError where it cannot."""
@@ -30,6 +32,7 @@ MODELS_SECONDS = 30.0
 
 _HOSTED = (Kind.OPENAI, Kind.ANTHROPIC)  # they have no health path; only calls tell how they are
 _NO_ANSWER = (502, 503, 504)  # statuses of those that speak for a server that does not
+_ENGINES = (Kind.PREFOLD, Kind.VLLM, Kind.SGLANG, Kind.LLAMACPP)  # they know no clients, and so no limits of theirs
 _OVERLOADED = (429, 503, 529)
 _MOST_BYTES = 1 << 20  # of an answer to a question of ours
 _ANTHROPIC_VERSION = (b"anthropic-version", b"2023-06-01")
@@ -79,72 +82,95 @@ class Change:
     removed: tuple[int, ...]
 
 
-class Ticket:
+class Lease:
     """A call's place on a replica, from the choice to the end.
 
-    The straight line tells it what happens; `end` comes last, in any case, and counts once.
+    One of `answered`, `failed` and `left` ends it; what comes after that changes nothing.
+
+    Attributes:
+        table: what the configuration says of the replica.
+        upstream: the way to it.
     """
 
-    __slots__ = ("_clock", "_has_failed", "_is_trial", "_is_well", "_replica", "_started", "_tokens", "_wall_clock")
+    __slots__ = (
+        "_clock",
+        "_condition",
+        "_is_over",
+        "_is_trial",
+        "_load",
+        "_started",
+        "_tokens",
+        "_wall_clock",
+        "table",
+        "upstream",
+    )
 
     def __init__(
         self, replica: Replica, tokens: int, clock: Callable[[], float], wall_clock: Callable[[], float]
     ) -> None:
-        self._replica: Replica | None = replica
+        self.table = replica.table
+        self.upstream = replica.upstream
+        self._load = replica.load
+        self._condition = replica.condition
         self._tokens = tokens
         self._clock = clock
         self._wall_clock = wall_clock
         self._started = clock()
+        self._is_over = False
         self._is_trial = replica.condition.began()
-        self._is_well: bool | None = None  # not yet known
         replica.load.pending += 1
 
-    def answered(self, status: int, headers: Headers) -> None:
-        """The head of the answer has come; a wait that it asks for is kept."""
-        if self._replica is None:
+    def first_byte(self) -> None:
+        """The first byte of a well-begun stream has come.
+
+        It is not for answers that come whole: how long these take is their length.
+        """
+        now = self._clock()
+        self._condition.outcomes.waited(now, now - self._started, self._tokens)
+        if self._is_trial:  # a stream may go on for minutes, and others need not wait for its end
+            self._condition.succeeded(is_trial=True)
+            self._is_trial = False
+
+    def answered(self, status: int, headers: Mapping[bytes, bytes]) -> None:
+        """There was a whole answer; or one that was refused for its status. A wait that it asks for is kept.
+
+        A status of the replica's own, even 500, comes from a server that works: a poisonous request must not open the
+        breaker for everybody. If it is more than that, it shows against the other replicas.
+        """
+        if self._is_over:
             return
-        condition, now = self._replica.condition, self._clock()
         seconds = retry_after(headers, self._wall_clock()) if status in _OVERLOADED else None
-        if seconds is not None and (status != 429 or self._is_for_all()):
-            condition.rest(now, seconds)
         if status in _NO_ANSWER and seconds is None:
             self.failed()
             return
-        self._is_well = status < 500 or seconds is not None or status == 529
-        # A status of the replica's own, even 500, comes from a server that works; a poisonous request must not open
-        # the breaker for everybody. If it is more than that, it shows against the others.
-        condition.succeeded(is_trial=self._is_trial)
-        self._is_trial = False
-
-    def first_byte(self) -> None:
-        """The first byte of a stream has come. Answers that come whole tell nothing: their length decides."""
-        if self._replica is not None:
-            now = self._clock()
-            self._replica.condition.outcomes.waited(now, now - self._started, self._tokens)
+        now = self._clock()
+        if seconds is not None and (status != 429 or self._is_for_all()):
+            self._condition.rest(now, seconds)
+        self._condition.succeeded(is_trial=self._is_trial)
+        self._condition.outcomes.ended(now, is_failure=status >= 500 and status not in _OVERLOADED)
+        self._end()
 
     def failed(self) -> None:
         """There was no answer, or it broke off by the upstream's doing."""
-        if self._replica is not None:
-            self._replica.condition.failed(self._clock(), is_trial=self._is_trial)
-            self._is_trial = False
-            self._is_well = False
+        if not self._is_over:
+            now = self._clock()
+            self._condition.failed(now, is_trial=self._is_trial)
+            self._condition.outcomes.ended(now, is_failure=True)
+            self._end()
 
-    def end(self) -> None:
-        """The call is over, whichever way; without an answer so far, it was the client who left."""
-        replica, self._replica = self._replica, None
-        if replica is None:
-            return
-        replica.load.pending -= 1
-        if self._is_well is None:
-            replica.condition.undecided(is_trial=self._is_trial)
-        else:
-            replica.condition.outcomes.ended(self._clock(), is_failure=not self._is_well)
+    def left(self) -> None:
+        """The client left before the end."""
+        if not self._is_over:
+            self._condition.undecided(is_trial=self._is_trial)
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._load.pending -= 1
 
     def _is_for_all(self) -> bool:
         """Whether a 429 is about the replica, and not about the key that the client sent along."""
-        table = self._replica.table if self._replica is not None else None
-        engines = (Kind.PREFOLD, Kind.VLLM, Kind.SGLANG, Kind.LLAMACPP)
-        return table is not None and (table.api_key is not None or table.kind in engines)
+        return self.table.api_key is not None or self.table.kind in _ENGINES
 
 
 class Fleet:
@@ -196,12 +222,20 @@ class Fleet:
 
         Where none is up, those that asked for a rest are taken, then those that were ejected: better than nobody. Those
         that are down, or whose breaker is open, are not; one whose breaker waits for a trial is, for one call.
+
+        Raises:
+            HttpError: 404 if the model is not there for the group, 503 if none of its replicas can be asked.
         """
+        candidates = self.replicas_for(model, group)
+        if not candidates:
+            raise HttpError(
+                404, f"There is no model {shown(model)}", hint="see /v1/models", code="model_not_found", param="model"
+            )
         now = self._clock()
         up: list[int] = []
         second: list[int] = []
         third: list[int] = []
-        for index in self.replicas_for(model, group):
+        for index in candidates:
             condition = self.replicas[index].condition
             state = condition.state(now)
             if state is State.UP or (state is State.OPEN and condition.may_be_tried(now)):
@@ -210,14 +244,22 @@ class Fleet:
                 second.append(index)
             elif state is State.EJECTED:
                 third.append(index)
-        return up or second or third
+        if chosen := up or second or third:
+            return chosen
+        raise HttpError(
+            503,
+            f"No replica of {shown(model)} can be reached",
+            hint="try again",
+            code="no_replica",
+            headers={"retry-after": str(math.ceil(self._config.health.seconds * self._config.health.rise))},
+        )
 
     def models(self, group: GroupTable) -> list[str]:
         """Names that a group may ask for, sorted."""
         there = [replica for replica in self.replicas if not replica.condition.is_removed and replica.is_for(group)]
         return sorted({name for replica in there for name in replica.models})
 
-    def begin(self, index: int, tokens: int) -> Ticket:
+    def begin(self, index: int, tokens: int) -> Lease:
         """A call goes to a replica.
 
         Args:
@@ -227,7 +269,7 @@ class Fleet:
         """
         replica = self.replicas[index]
         self._lately.add(replica.load, tokens, len(self.replicas))
-        return Ticket(replica, tokens, self._clock, self._wall_clock)
+        return Lease(replica, tokens, self._clock, self._wall_clock)
 
     # Who is there
 
@@ -360,7 +402,7 @@ class Fleet:
                 self.replicas[index].condition.eject(now)
                 states[index] = State.EJECTED
 
-    def view(self) -> list[dict[str, Any]]:
+    def as_json(self) -> list[dict[str, Any]]:
         """The fleet as JSON, without those that are gone; no secrets."""
         now = self._clock()
         return [
@@ -368,13 +410,12 @@ class Fleet:
         ]
 
 
-def retry_after(headers: Iterable[tuple[bytes, bytes]], wall_time: float) -> float | None:
+def retry_after(headers: Mapping[bytes, bytes], wall_time: float) -> float | None:
     """Seconds that an answer asks to wait: `retry-after-ms`, or `retry-after` in seconds or as a date; None without."""
-    values = dict(headers)
     try:
-        if (value := values.get(b"retry-after-ms")) is not None:
+        if (value := headers.get(b"retry-after-ms")) is not None:
             seconds = float(value) / 1000
-        elif (value := values.get(b"retry-after")) is None:
+        elif (value := headers.get(b"retry-after")) is None:
             return None
         elif value.strip()[:1].isdigit():
             seconds = float(value)

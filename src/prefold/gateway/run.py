@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import threading
 from collections.abc import Callable
 from types import FrameType
 
@@ -100,7 +101,7 @@ class _Server(uvicorn.Server):
             self._operator.config.load()
             self._operator.lifespan = self._operator.config.lifespan_class(self._operator.config)
             await self._operator.startup([self._operator_listener])
-        if hasattr(signal, "SIGHUP"):
+        if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():  # as uvicorn's own
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
         self._on_ready()
 
