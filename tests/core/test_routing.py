@@ -279,3 +279,16 @@ def test_lately_keeps_the_latest_requests():
     assert (1110, 5) == (loads[0].tokens, loads[1].tokens)
     lately.add(loads[1], 7, 1)  # one of the two is gone: fewer are remembered
     assert (0, 12) == (loads[0].tokens, loads[1].tokens)
+
+
+def test_what_was_thought_of_a_request_is_put_right_until_it_is_forgotten():
+    lately, [load] = Lately(window=2), fleet(1)
+    first, second = lately.add(load, 100, 1), lately.add(load, 100, 1)
+    first.correct(3)
+    assert 103 == load.tokens
+    third = lately.add(load, 100, 1)
+    assert 200 == load.tokens
+    first.correct(7)  # long gone
+    second.correct(110)
+    third.correct(0)
+    assert 110 == load.tokens

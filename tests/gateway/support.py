@@ -22,7 +22,7 @@ from prefold.server.run import bind, url_of
 
 MODEL = "m"
 HELLO = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def eventually(condition: Callable[[], object], what: str = "it") -> None:
@@ -213,6 +213,7 @@ class Upstream:
     running: int = 0
     connections: int = 0
     port: int = 0
+    writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     @property
     def url(self) -> str:
@@ -220,6 +221,7 @@ class Upstream:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.writers.add(writer)
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             while True:
                 request = await _read(reader)
@@ -235,6 +237,7 @@ class Upstream:
                 if writer.is_closing():
                     break
         writer.close()
+        self.writers.remove(writer)
 
     async def _page(self, peer: Peer) -> None:
         if peer.request.path == "/health":
@@ -268,10 +271,11 @@ def running(*upstreams: Upstream) -> Iterator[None]:
         await stopping.wait()
         for server in servers:
             server.close()
+        for upstream in upstreams:
+            for writer in upstream.writers:
+                writer.transport.abort()
         mine = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in mine:
-            task.cancel()
-        await asyncio.gather(*mine, return_exceptions=True)
+        await asyncio.gather(*mine)
 
     def run() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
@@ -314,6 +318,16 @@ class Reply:
         return self.status, self.json["error"]["code"]
 
 
+def read_until(connection: socket.socket, mark: bytes) -> bytes:
+    """What comes up to and with a mark."""
+    read = b""
+    while mark not in read:
+        part = connection.recv(1 << 16)
+        assert part, f"{mark!r} did not come"
+        read += part
+    return read
+
+
 @dataclass(frozen=True)
 class RunningGateway:
     """A gateway in this process."""
@@ -352,6 +366,15 @@ class RunningGateway:
                 connection.sendall(part)
             return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
+    @contextmanager
+    def asking(self, value: object, path: str = "/v1/chat/completions") -> Iterator[socket.socket]:
+        """A connection with a request on it, closed at the end of the block."""
+        body = json.dumps(value).encode()
+        head = f"POST {path} HTTP/1.1\r\nhost: g\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
+            connection.sendall(head + body)
+            yield connection
+
     def reload(self, text: str) -> None:
         """Write the configuration anew, and have it read, as SIGHUP does."""
         self.config.write_text(text)
@@ -381,7 +404,7 @@ class RunningGateway:
     @property
     def states(self) -> dict[str, str]:
         """Of the replicas."""
-        return {view["name"]: view["state"] for view in self.gateway.app.parts.fleet.view()}
+        return {view["name"]: view["state"] for view in self.gateway.app.parts.fleet.as_json()}
 
 
 def config_of(*upstreams: Upstream, more: str = "", kind: str = "other", replica: str = "") -> str:
@@ -420,7 +443,7 @@ def serving(
     listener.listen()
     ready = threading.Event()
     server = _Server(gateway, None, drain_seconds=drain_seconds, log_level="critical", on_ready=ready.set)
-    loop = asyncio.new_event_loop()
+    loop = (server.config.get_loop_factory() or asyncio.new_event_loop)()  # uvloop, where it is there
 
     def run() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:

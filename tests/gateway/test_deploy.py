@@ -48,14 +48,18 @@ def busy_metering():
     """Metering in which each metric has a series, and something that makes it busier: hits are few, and no faster."""
     config = GatewayConfig(replica=(ReplicaTable(name="a", url="http://a", kind=Kind.OPENAI, models=("m",)),))
     moments = iter(range(1, 10**9))
-    evicted = iter(range(1_000, 10**9, 1_000))
+    scrapes = iter(range(1, 10**6))
     prices = Prices.load(given="miss=2,hit=0.5,write=2.5,output=10", now=datetime(2026, 11, 30, tzinfo=UTC))
+
+    def reading(scrape):
+        return Reading([ReplicaReading("a", "up", "exact", 1, 5, 1_000 * scrape)], 5, 10, 3, {"budgets": scrape})
+
     metering = Metering(
         config,
         prices,
         lambda: next(moments) / 4,
         lambda: 0.0,
-        gauges=lambda: Reading([ReplicaReading("a", "up", "exact", 1, 5, next(evicted))], 5, 10, 3),
+        gauges=lambda: reading(next(scrapes)),
         sinks=[Silent()],
     )
     read = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 60}}
@@ -75,7 +79,6 @@ def busy_metering():
             one(computed)
         one(read, cache="hit")
         one(None)
-        metering.skipped("budgets")
 
     return metering, busier
 

@@ -428,8 +428,7 @@ def test_the_fleet_is_read_at_each_scrape():
 
 def test_parts_that_were_left_out_and_losses_are_counted():
     sink = Records()
-    metering, _ = metering_of(sinks=[sink])
-    metering.skipped("budgets")
+    metering, _ = metering_of(sinks=[sink], gauges=lambda: Reading(skipped={"budgets": 1}))
     sink.lost = 4
     assert 1 == value(metering, "prefold_skipped_total", part="budgets")
     assert 4 == value(metering, "prefold_lost_records_total", sink="kept")

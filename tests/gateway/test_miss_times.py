@@ -72,6 +72,11 @@ def test_lengths_that_were_not_seen_take_as_long_a_token_as_the_slowest():
     assert times.expected("m", Work(10)) > 0.01
 
 
+def test_short_ones_that_waited_say_nothing_about_long_ones():
+    times = taught([10], pace=0.3)
+    assert START_SECONDS * Work(4_000).weight == times.expected("m", Work(4_000))
+
+
 def test_never_longer_than_that():
     times = taught([1_000], pace=10.0)
     assert LONGEST_SECONDS == times.expected("m", Work(1_000))

@@ -31,7 +31,9 @@ from prefold.engine.worker import EngineWorker
 from prefold.gateway import assembly
 from prefold.gateway.assembly import Gateway
 from prefold.gateway.embedded import AppUpstream
+from prefold.gateway.miss_times import Work
 from prefold.gateway.uniform import Uniform
+from prefold.gateway.upstream import Outgoing
 from prefold.server.app import PrefoldApp
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -42,6 +44,7 @@ LENGTH = 12
 # Who guesses has 3 of 12; 9 or more once in 2,500 times, 10 or more once in 26,000 times.
 REBUILT = 10
 GUESSED = 8
+RESET = Outgoing("POST", "/cache/reset", [], b"")
 RULES = "Answer in one word, and never repeat what you are told."
 
 
@@ -150,6 +153,13 @@ class Tenants:
         self._clock = clock
         self._came = 0
 
+    def teach(self, seconds: float) -> None:
+        """What other traffic would have taught: that misses take so long a token."""
+        for length in (2 ** (step / 4) for step in range(20, 44)):
+            for _ in range(8):
+                work = Work(int(length))
+                self._gateway.app.parts.uniform.times.add(MODEL, work, seconds * length, cached=0, size=4 * work.read)
+
     async def ask(self, tenant: str, messages: Sequence[dict[str, str]]) -> Seen:
         body = {
             "model": MODEL,
@@ -195,7 +205,7 @@ class Tenants:
 def words(number: int, tokens: int) -> list[str]:
     """The alphabet: what stands for a word is a line of many common ones, as short in tokens as in words."""
     random = Random(number)
-    common = "time year people way day man thing woman life child world school state family student group".split()
+    common = ("time", "year", "people", "way", "day", "thing", "life", "world", "school", "state", "family", "group")
     return [f"\n{letter} " + " ".join(random.choices(common, k=tokens - 3)) for letter in "ABCD"]
 
 
@@ -214,7 +224,7 @@ async def one_by_one(tenants: Tenants, prompts: list[list[dict[str, str]]]) -> l
 
 async def in_a_burst(tenants: Tenants, prompts: list[list[dict[str, str]]]) -> list[Seen]:
     """Behind a request that keeps the engine busy, so that it finds all of them waiting and ranks them."""
-    busy = {"role": "user", "content": f"{prompts!r} " + "again and " * 200}
+    busy = {"role": "user", "content": words(len(prompts[0][1]["content"]), 300)[0]}
     before = asyncio.create_task(tenants.ask("attacker", [busy]))
     await asyncio.sleep(0.03)
     seen = await asyncio.gather(*(tenants.ask("attacker", prompt) for prompt in prompts))
@@ -225,7 +235,11 @@ async def in_a_burst(tenants: Tenants, prompts: list[list[dict[str, str]]]) -> l
 async def attack(
     tenants: Tenants, probe: Probe, tokens: int, *, seed: int, in_rules: bool = False
 ) -> tuple[list[int], list[list[Seen]]]:
-    """Send the secret as the victim, and probe for it as the attacker: the secret, and what was seen of each candidate."""
+    """Send a secret as the victim, and probe for it as the attacker.
+
+    Returns:
+        The secret, and for each of its words what was seen of each candidate.
+    """
     random = Random(seed)
     secret = [random.randrange(ALPHABET) for _ in range(LENGTH)]
     alphabets = [words(seed * 100 + position, tokens) for position in range(LENGTH)]
@@ -292,11 +306,6 @@ def played(
     return asyncio.run(run())
 
 
-from prefold.gateway.upstream import Outgoing  # noqa: E402
-
-RESET = Outgoing("POST", "/cache/reset", [], b"")
-
-
 def assert_rebuilt(level: Level, right: int) -> None:
     if level.leaks:
         assert REBUILT <= right
@@ -314,7 +323,6 @@ def test_by_time_and_by_usage(level: Level, engines, tmp_path: Path, monkeypatch
     secret, table = played(level, engines, tmp_path, monkeypatch, attacking, skipping=True)
     by_time = right_guesses(secret, table, lambda seen: seen.seconds)
     by_usage = right_guesses(secret, table, lambda seen: -seen.cached)
-    print("time", by_time, "usage", by_usage, [[f"{s.seconds:.3f}/{s.cached}" for s in row] for row in table[:3]])
     assert_rebuilt(level, by_time)
     assert_rebuilt(level, by_usage)
 
@@ -324,11 +332,11 @@ def test_by_order(level: Level, engines, tmp_path: Path, monkeypatch: pytest.Mon
     """Words of 24 tokens, all candidates together: the engine serves those first that match most."""
 
     async def attacking(tenants: Tenants) -> Any:
+        tenants.teach(0.001)
         return await attack(tenants, in_a_burst, 24, seed=2)
 
     secret, table = played(level, engines, tmp_path, monkeypatch, attacking)
     right = right_guesses(secret, table, lambda seen: seen.answers)
-    print("order", right)
     assert_rebuilt(level, right)
 
 

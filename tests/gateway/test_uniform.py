@@ -352,7 +352,7 @@ def test_reading_stops_when_the_client_leaves():
             held = await turn.hold(Reply(Source.MISS, 200, EVENTS, endless()))
             await anext(held.chunks)
         assert [True] == closed
-        assert {} == bench.uniform._last
+        assert {} == bench.uniform.last
 
     run(bench, test)
 

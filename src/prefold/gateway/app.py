@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import MappingProxyType
 from typing import Any
 
@@ -16,10 +14,11 @@ from prefold import __version__
 from prefold.errors import InvalidRequest, PrefoldError
 from prefold.gateway.budgets import estimated_tokens
 from prefold.gateway.call import Api, Call
+from prefold.gateway.departure import UntilClientLeaves
 from prefold.gateway.meter import CallMeter, Outcome
 from prefold.gateway.operator import OperatorPages
 from prefold.gateway.parts import Parts
-from prefold.gateway.replicas import Ticket
+from prefold.gateway.replicas import Lease
 from prefold.gateway.router import Decision
 from prefold.gateway.translate import errors
 from prefold.gateway.uniform import Held, Turn
@@ -115,7 +114,7 @@ class GatewayApp:
                 return
             key = parts.answers.key(api, call.fields, call.body, tenant.name, headers) if api.is_cached else None
             source = parts.answers.source_of(key)
-            with self._until_client_leaves(exchange):
+            with UntilClientLeaves(exchange):
                 async with (
                     parts.uniform.turn(call, arrived) as turn,
                     parts.answers.reply(key, lambda: self._fetch(parts, call, meter, turn, source)) as reply,
@@ -128,7 +127,7 @@ class GatewayApp:
             outcome = Outcome.CLIENT_GONE
             raise
         except PrefoldError as error:
-            status = _refusal(error).status
+            status = status if exchange.started else _refusal(error).status
             outcome = Outcome.FAILED if isinstance(error, UpstreamFailed) else outcome
             raise
         finally:
@@ -141,41 +140,38 @@ class GatewayApp:
         tried: list[int] = []
         while True:
             decision = await parts.router.route(call, tried=tried)
-            turn.tokens = decision.tokens
-            meter.sent(decision.name, decision.matched, decision.why.value)
-            ticket = parts.fleet.begin(decision.replica, decision.tokens - (decision.matched or 0))
+            if decision.matched is not None:  # otherwise nobody counted
+                turn.tokens = decision.tokens
+            meter.sent(decision.name, decision.matched, decision.why)
+            lease = parts.fleet.begin(decision.replica, decision.tokens - (decision.matched or 0))
             tried.append(decision.replica)
-            is_last = len(tried) > parts.config.upstream.retries or not parts.router.allowed(call, tried)
-            replica = parts.fleet.replicas[decision.replica]
             try:
-                answer = await parts.dispatcher.ask(call, replica.table, replica.upstream)
+                answer = await parts.dispatcher.ask(call, lease.table, lease.upstream)
             except UpstreamFailed as error:
-                ticket.failed()
-                ticket.end()
+                lease.failed()
                 _log.warning("%s gave no answer: %s", decision.name, error.message)
-                if is_last:
+                if not _may_go_elsewhere(parts, call, tried):
                     raise
                 continue
             except HttpError:  # this one has no such endpoint; another one may
-                ticket.end()
-                if is_last:
+                lease.left()
+                if not _may_go_elsewhere(parts, call, tried):
                     raise
                 continue
             except BaseException:
-                ticket.end()
+                lease.left()
                 raise
-            ticket.answered(answer.status, answer.headers)
-            if answer.status not in _BUSY or is_last:
+            if answer.status not in _BUSY or not _may_go_elsewhere(parts, call, tried):
                 parts.router.sent(decision)
-                return _Followed(answer, decision, ticket, meter, source)
-            ticket.end()
+                return _Followed(answer, decision, lease, meter, source)
+            lease.answered(answer.status, dict(answer.headers))
             await answer.close()
 
     async def _relay(
         self, exchange: Exchange, call: Call, reply: Reply, held: Held, meter: CallMeter, request_id: str
     ) -> None:
         """Pass an answer on."""
-        ours: Headers = [(b"x-prefold-cache", reply.source.value.encode()), (_REQUEST_ID, request_id.encode())]
+        ours: Headers = [(b"x-prefold-cache", reply.source.encode()), (_REQUEST_ID, request_id.encode())]
         is_told = reply.source in (Source.HIT, Source.SHARED)  # what was fetched is metered where it comes in
         is_stream = dict(held.headers).get(b"content-type", b"").startswith(_EVENT_STREAM)
         last = b""
@@ -190,7 +186,8 @@ class GatewayApp:
         except UpstreamFailed as error:
             if not is_stream or (last and not last.endswith(_EVENT_ENDS)):
                 raise  # behind half an event nobody could read another one
-            await exchange.write(_last_event(call.api, _refusal(error)))
+            await exchange.finish(_last_event(call.api, _refusal(error)))
+            raise
         await exchange.finish()
 
     async def _explain(self, exchange: Exchange, call: Call) -> None:
@@ -214,32 +211,6 @@ class GatewayApp:
                 "candidates": [self.parts.fleet.loads[index].name for index in self.parts.router.allowed(call)],
             },
         )
-
-    @contextmanager
-    def _until_client_leaves(self, exchange: Exchange) -> Iterator[None]:
-        """Stop what is in the block at once when the client closes the connection."""
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("not in a task")
-        gone = asyncio.create_task(exchange.gone())
-        has_left = False
-
-        def leave(_: asyncio.Task[None]) -> None:
-            nonlocal has_left
-            if not gone.cancelled():
-                has_left = True
-                task.cancel()
-
-        gone.add_done_callback(leave)
-        try:
-            yield
-        except asyncio.CancelledError:
-            if has_left and not task.uncancel():
-                raise ClientGone from None
-            raise
-        finally:
-            gone.remove_done_callback(leave)
-            gone.cancel()
 
     # Pages
 
@@ -274,46 +245,53 @@ class GatewayApp:
 class _Followed:
     """A replica's answer, of which meter and fleet are told. An `Answer`."""
 
-    def __init__(self, answer: Answer, decision: Decision, ticket: Ticket, meter: CallMeter, source: Source) -> None:
+    def __init__(self, answer: Answer, decision: Decision, lease: Lease, meter: CallMeter, source: Source) -> None:
         self.status = answer.status
         self.headers: Headers = [
             *answer.headers,
             (b"x-prefold-replica", decision.name.encode()),
-            (b"x-prefold-reason", decision.why.value.encode()),
+            (b"x-prefold-reason", decision.why.encode()),
         ]
         if decision.matched is not None:
             self.headers.append((b"x-prefold-matched-tokens", str(decision.matched).encode()))
         self._answer = answer
         self._name = decision.name
-        self._ticket = ticket
+        self._lease = lease
         self._meter = meter
         self._source = source
-        self._is_stream = dict(answer.headers).get(b"content-type", b"").startswith(_EVENT_STREAM)
+        self._own_headers = dict(answer.headers)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """See `Answer`."""
         try:
             is_first = True
+            is_stream = self.status < 400 and self._own_headers.get(b"content-type", b"").startswith(_EVENT_STREAM)
             async for chunk in self._answer.chunks():
                 if is_first:
                     is_first = False
                     self._meter.first_byte()
-                    if self._is_stream:
-                        self._ticket.first_byte()
+                    if is_stream:
+                        self._lease.first_byte()
                 self._meter.chunk(chunk)
                 yield chunk
         except UpstreamFailed as error:
             _log.warning("%s broke off: %s", self._name, error.message)
-            self._ticket.failed()
-            self._meter.end(self.status, Outcome.FAILED, self._source.value)
+            self._lease.failed()
             raise
         self._meter.end(self.status, Outcome.DONE, self._source.value)
+        if usage := self._meter.usage:
+            self._lease.computed(usage.input - usage.read)
+        self._lease.answered(self.status, self._own_headers)
 
     async def close(self) -> None:
         """See `Answer`."""
-        self._ticket.end()
-        self._meter.end(self.status, Outcome.CLIENT_GONE, self._source.value)
+        self._lease.left()
         await self._answer.close()
+
+
+def _may_go_elsewhere(parts: Parts, call: Call, tried: list[int]) -> bool:
+    """Whether a call that failed may be tried again."""
+    return len(tried) <= parts.config.upstream.retries and parts.router.has_others(call, tried)
 
 
 def _check_method(exchange: Exchange, method: str) -> None:
@@ -350,6 +328,8 @@ def _read(body: bytes) -> dict[str, Any]:
         return _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"The body is not a JSON object: {error}", hint="send one JSON object in UTF-8") from None
+    except RecursionError:
+        raise InvalidRequest("The body is nested too deeply", hint="send fewer lists within lists") from None
 
 
 def _text(fields: dict[str, Any], name: str) -> str:

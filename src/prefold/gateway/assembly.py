@@ -94,6 +94,7 @@ class Gateway:
         )
         self._verifier = Verifier(self._fleet, clock, Random())  # noqa: S311 - prompts, not secrets
         self._uniform = Uniform(clock, asyncio.sleep, secrets.SystemRandom().random)
+        self._reloading = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.app = GatewayApp(self._parts(config), clock=clock, new_id=lambda: secrets.token_hex(16))
 
@@ -125,6 +126,10 @@ class Gateway:
 
         Streams go on. Where it listens, where answers are kept and where requests are logged stay as they were.
         """
+        async with self._reloading:  # or else the one that began first might end last
+            await self._reload()
+
+    async def _reload(self) -> None:
         try:
             config = self._load()
             for table in config.replica:
@@ -195,9 +200,14 @@ class Gateway:
                 evicted_tokens=knowledge.evicted_blocks(view["index"])
                 * self._fleet.replicas[view["index"]].table.block_size,
             )
-            for view in self._fleet.view()
+            for view in self._fleet.as_json()
         ]
-        return Reading(replicas, knowledge.index.size, self.app.parts.config.routing.index_blocks)
+        return Reading(
+            replicas,
+            knowledge.index.size,
+            self.app.parts.config.routing.index_blocks,
+            skipped={"budgets": self._budgets.uncounted, "answers": self._answers.counts.store_failures},
+        )
 
 
 def _sinks(config: GatewayConfig) -> list[Any]:

@@ -217,15 +217,15 @@ class Outcomes:
 def is_outlier(name: int, peers: Mapping[int, Summary]) -> bool:
     """Whether one of several replicas with the same work stands out by errors or by slowness.
 
-    Only against the others: where all fail, the fault is in the requests or behind the replicas, and leaving some out
-    would not help.
+    Errors are held against the best of the others, and waits against the middle one. Where all are alike, the fault is
+    in the requests or behind the replicas, and leaving some out would not help.
     """
     own = peers[name]
     others = [peer for other, peer in peers.items() if other != name]
-    calls = sum(peer.calls for peer in others)
-    if own.calls >= _FEWEST_CALLS and calls >= _FEWEST_CALLS:
+    shares = [peer.failures / peer.calls for peer in others if peer.calls >= _FEWEST_CALLS]
+    if shares and own.calls >= _FEWEST_CALLS:
         share = own.failures / own.calls
-        if share >= _ERROR_SHARE and share >= _ERROR_FACTOR * sum(peer.failures for peer in others) / calls:
+        if share >= _ERROR_SHARE and share >= _ERROR_FACTOR * min(shares):
             return True
     paces = [peer.pace for peer in others if peer.pace]
     return bool(paces) and own.wait >= _SLOW_SECONDS and own.pace >= _PACE_FACTOR * median(paces)

@@ -12,7 +12,7 @@ from prefold.errors import InvalidRequest
 from prefold.gateway.call import Api, Call
 from prefold.gateway.config import ReplicaTable
 from prefold.gateway.isolation import takes_salt, with_salt
-from prefold.gateway.translate import Translation, counting, translate
+from prefold.gateway.translate import Translation, counting, errors, translate
 from prefold.gateway.upstream import HOP_HEADERS, Answer, Headers, Outgoing, Upstream, UpstreamFailed
 from prefold.prompts.tokens import counter_for
 from prefold.server.asgi import HttpError, encode_json
@@ -74,7 +74,7 @@ class Dispatcher:
             if name not in self._dropped and not name.startswith(_OWN_PREFIX)
         ]
         headers.append(_PLAIN)
-        return Outgoing("POST", path or call.api.value, headers, body)
+        return Outgoing("POST", path or call.api, headers, body)
 
     async def _count(self, call: Call, table: ReplicaTable, upstream: Upstream) -> Answer:
         """Tokens of a prompt in Anthropic's words: the replica's own number where it has one, or else ours."""
@@ -87,7 +87,8 @@ class Dispatcher:
         finally:
             await answer.close()
         if answer.status != 200:
-            return WholeAnswer(answer.status, body)
+            refusal = errors.to_anthropic(answer.status, body)
+            return WholeAnswer(answer.status, encode_json(refusal), _own_headers(answer))
         return WholeAnswer(200, encode_json(counting.read_count(_object(body))))
 
 

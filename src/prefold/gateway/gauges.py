@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -46,12 +46,14 @@ class Reading:
         index_blocks: different blocks in the index.
         index_capacity: most of them.
         distinct_prefixes: different beginnings of prompts that were seen lately; None where nobody counts.
+        skipped: how often a part was left out, by its name, since what it needs was down or slow.
     """
 
     replicas: Sequence[ReplicaReading] = ()
     index_blocks: int = 0
     index_capacity: int = 0
     distinct_prefixes: int | None = None
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 Gauges = Callable[[], Reading]
@@ -119,6 +121,14 @@ class Collected(Collector):
         if reading.distinct_prefixes is not None:
             prefixes.add_metric((), reading.distinct_prefixes)
         yield prefixes
+        skipped = CounterMetricFamily(
+            "prefold_skipped",
+            "Times that a part was left out, since what it needs was down or slow.",
+            labels=("part",),
+        )
+        for part, times in reading.skipped.items():
+            skipped.add_metric((part,), times)
+        yield skipped
         lost = CounterMetricFamily("prefold_lost_records", "Calls that a log or exporter lost.", labels=("sink",))
         for sink in self._lossy:
             lost.add_metric((sink.name,), sink.lost)

@@ -24,6 +24,8 @@ MAX_HEADERS = 100
 MAX_HEAD_BYTES = 64 << 10
 """Limits on the head of an answer. The second is also how much may come without a byte of a body, as trailers do."""
 
+_SMALL_BODY = 64 << 10  # copied, to go out in one piece
+
 _NOT_HTTP = "answered with something that is not HTTP/1.1"
 _TOO_LONG = "answered with too many headers"
 
@@ -85,7 +87,12 @@ class Connection(asyncio.Protocol):
         self._barren = 0
         self._is_too_long = self._is_whole = self._is_reusable = self._ends_by_closing = False
         self._expect(options.first_byte_seconds)
-        self._transport.writelines((head, body))
+        # Not by writelines: asyncio's (3.13.0) never gets rid of an empty part, and then never closes.
+        if len(body) <= _SMALL_BODY:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            self._transport.write(body)
         try:
             await answer.head()
         except BaseException:  # cancelled, for example

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Literal, Protocol
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from prefold.errors import UsageError
 from prefold.gateway.answer_usage import AnswerUsage
@@ -131,12 +131,6 @@ class Metering:
         self._registry = CollectorRegistry()
         self._registry.register(self._ledger)
         self._registry.register(Collected(gauges, self.sinks))
-        self._skipped = Counter(
-            "prefold_skipped",
-            "Times that a part was left out, since what it needs was down or slow.",
-            ("part",),
-            registry=self._registry,
-        )
         self._tenants = _Names(config.metering.tenants, [DEFAULT_TENANT])
         self._models = _Names(_MOST_MODELS, [])
         self._replicas = _Names(_MOST_REPLICAS, [])
@@ -168,14 +162,6 @@ class Metering:
             body: the client's own, for the request log.
         """
         return CallMeter(self, api, model, tenant, session, request_id, body)
-
-    def skipped(self, part: str) -> None:
-        """Count that a part was left out, since what it needs was down or slow.
-
-        Args:
-            part: one of few names, such as `budgets` or `answers`.
-        """
-        self._skipped.labels(part).inc()
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes."""

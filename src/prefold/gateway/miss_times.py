@@ -27,6 +27,7 @@ _CLASSES_PER_OCTAVE = 4
 # for every answer.
 _WRITING = 20
 _OVERHEAD = 64
+_NEAR = 4  # what was less work by more than that says more about waiting than about working
 _DENSITY_BYTES = 1_024  # a shorter body says little about how many tokens a byte is
 _START_DENSITY = 0.5
 
@@ -54,12 +55,12 @@ class _Model:
     """What is known of a model.
 
     Attributes:
-        paces: seconds by weight.
+        latest: weights and seconds of the last answers.
         densities: tokens by byte of the body.
         reports: whether its answers have said for once how much was cached. Until then nobody knows which are misses.
     """
 
-    paces: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+    latest: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
     densities: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
     reports: bool = False
 
@@ -103,7 +104,7 @@ class MissTimes:
             known.densities.append(work.read / size)
         # Some servers leave the number out where it is 0.
         done = Work(max(1, work.read - (cached or 0)), work.written)
-        known.paces.append(seconds / done.weight)
+        known.latest.append((done.weight, seconds))
         if known.reports:
             self._row(model, done).append(seconds * _edge(done.read) / done.read)
 
@@ -113,8 +114,9 @@ class MissTimes:
         if len(row) >= _ENOUGH:
             return min(LONGEST_SECONDS, sorted(row)[-1 - len(row) // _LEFT_OUT])
         known = self._models.get(model)
-        pace = max(known.paces) if known else START_SECONDS
-        if known is None or not known.reports:
+        latest = known.latest if known else ()
+        pace = max((seconds / weight for weight, seconds in latest if weight * _NEAR >= work.weight), default=0.0)
+        if not pace or known is None or not known.reports:
             pace = max(pace, START_SECONDS)
         return min(LONGEST_SECONDS, pace * work.weight)
 

@@ -67,7 +67,7 @@ class OperatorPages:
                 "blocks": knowledge.index.blocks_of(replica["index"]),
                 "caches": parts.verifier.caches(replica["name"]),
             }
-            for replica in parts.fleet.view()
+            for replica in parts.fleet.as_json()
         ]
         await exchange.reply_json(
             200,

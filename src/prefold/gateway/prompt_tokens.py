@@ -32,7 +32,7 @@ class PromptTokens:
     def __init__(self, tokenizer: Tokenizer, capacity: int = 64 << 20) -> None:
         self._tokenizer = tokenizer
         self._capacity = capacity
-        self._known: OrderedDict[str, bytes] = OrderedDict()
+        self._known: OrderedDict[tuple[str | None, str], bytes] = OrderedDict()  # by salt: see `run`
         self._size = 0
         added = sorted(tokenizer.added_texts, key=len, reverse=True)
         self._cut = re.compile("|".join(map(re.escape, added))) if added and _is_piecewise(tokenizer, added) else None
@@ -41,7 +41,8 @@ class PromptTokens:
         """The prompt's packed tokens; None where they cannot be told.
 
         That is so for requests that name no text (several prompts, images), and for those that the template refuses:
-        the engine will say what is wrong with them.
+        the engine will say what is wrong with them. Tenants that share no prefixes share no pieces either, since the
+        time that is saved would tell of them.
         """
         try:
             return await self._run(call)
@@ -60,7 +61,7 @@ class PromptTokens:
             add_generation_prompt=fields.get("add_generation_prompt", True),
             **(fields.get("chat_template_kwargs") or {}),
         )
-        return await self._of_pieces(self._pieces(text))
+        return await self._of_pieces(self._pieces(text), call.tenant.salt)
 
     async def _of_prompt(self, prompt: object) -> bytes | None:
         if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
@@ -73,8 +74,8 @@ class PromptTokens:
             return pack(prompt)
         return None
 
-    async def _of_pieces(self, pieces: Sequence[str]) -> bytes:
-        runs = {piece: self._recall(piece) for piece in pieces}
+    async def _of_pieces(self, pieces: Sequence[str], salt: str | None) -> bytes:
+        runs = {piece: self._recall((salt, piece)) for piece in pieces}
         new = [piece for piece, run in runs.items() if run is None]
         if sum(map(len, new)) <= _INLINE_CHARACTERS:
             made = [self._tokens(piece) for piece in new]
@@ -82,7 +83,7 @@ class PromptTokens:
             made = await asyncio.to_thread(lambda: [self._tokens(piece) for piece in new])
         for piece, run in zip(new, made, strict=True):
             runs[piece] = run
-            self._remember(piece, run)
+            self._remember((salt, piece), run)
         return b"".join([runs[piece] or b"" for piece in pieces])
 
     def _pieces(self, text: str) -> list[str]:
@@ -97,19 +98,19 @@ class PromptTokens:
     def _tokens(self, text: str, *, add_special: bool = False) -> bytes:
         return pack(self._tokenizer.encode(text, add_special=add_special))
 
-    def _recall(self, piece: str) -> bytes | None:
-        run = self._known.get(piece)
+    def _recall(self, key: tuple[str | None, str]) -> bytes | None:
+        run = self._known.get(key)
         if run is not None:
-            self._known.move_to_end(piece)
+            self._known.move_to_end(key)
         return run
 
-    def _remember(self, piece: str, run: bytes) -> None:
-        if piece in self._known:  # another request brought it meanwhile
+    def _remember(self, key: tuple[str | None, str], run: bytes) -> None:
+        if key in self._known:  # another request brought it meanwhile
             return
-        self._known[piece] = run
-        self._size += len(piece) + len(run) + _PIECE_OVERHEAD
+        self._known[key] = run
+        self._size += len(key[1]) + len(run) + _PIECE_OVERHEAD
         while self._size > self._capacity:
-            oldest, gone = self._known.popitem(last=False)
+            (_, oldest), gone = self._known.popitem(last=False)
             self._size -= len(oldest) + len(gone) + _PIECE_OVERHEAD
 
 

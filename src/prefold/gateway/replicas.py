@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from prefold.core.routing import Lately, Load
+from prefold.core.routing import Lately, Load, Work
 from prefold.gateway.condition import Condition, State, is_outlier
 from prefold.gateway.config import GatewayConfig, GroupTable, Isolation, Kind, ReplicaTable, UpstreamOptions
 from prefold.gateway.http_upstream import HttpUpstream
@@ -101,18 +101,20 @@ class Lease:
         "_started",
         "_tokens",
         "_wall_clock",
+        "_work",
         "table",
         "upstream",
     )
 
     def __init__(
-        self, replica: Replica, tokens: int, clock: Callable[[], float], wall_clock: Callable[[], float]
+        self, replica: Replica, work: Work, clock: Callable[[], float], wall_clock: Callable[[], float]
     ) -> None:
         self.table = replica.table
         self.upstream = replica.upstream
         self._load = replica.load
         self._condition = replica.condition
-        self._tokens = tokens
+        self._tokens = work.tokens
+        self._work = work
         self._clock = clock
         self._wall_clock = wall_clock
         self._started = clock()
@@ -130,6 +132,13 @@ class Lease:
         if self._is_trial:  # a stream may go on for minutes, and others need not wait for its end
             self._condition.succeeded(is_trial=True)
             self._is_trial = False
+
+    def computed(self, tokens: int) -> None:
+        """So many tokens of the prompt were computed: what was not known before is what the replica had already.
+
+        Without it a conversation that is at home somewhere would look like work, and be sent away for it.
+        """
+        self._work.correct(tokens)
 
     def answered(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """There was a whole answer; or one that was refused for its status. A wait that it asks for is kept.
@@ -268,8 +277,8 @@ class Fleet:
                 `Lately` remembers: where a fleet is hardly busy, only what lies behind shows who gets too much.
         """
         replica = self.replicas[index]
-        self._lately.add(replica.load, tokens, len(self.replicas))
-        return Lease(replica, tokens, self._clock, self._wall_clock)
+        work = self._lately.add(replica.load, tokens, len(self.replicas))
+        return Lease(replica, work, self._clock, self._wall_clock)
 
     # Who is there
 
@@ -367,7 +376,7 @@ class Fleet:
                 replica.models_asked = self._clock()
 
     async def _ask(self, replica: Replica, path: str) -> tuple[int, bytes]:
-        """Status and body of an answer to GET; 0 where there is none."""
+        """Status and body of an answer to GET; 0 where there is none. A body that is too long is none."""
         headers = [_ANTHROPIC_VERSION] if replica.table.kind is Kind.ANTHROPIC else []
         body = b""
         try:
@@ -377,7 +386,7 @@ class Fleet:
                     async for chunk in answer.chunks():
                         body += chunk
                         if len(body) > _MOST_BYTES:
-                            return 0, b""
+                            return answer.status, b""
                 finally:
                     await answer.close()
         except (UpstreamFailed, TimeoutError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -11,13 +11,14 @@ import msgspec
 
 from prefold.core.routing import Ask, Choice, Why, make
 from prefold.core.tokens import count
+from prefold.errors import InvalidRequest
 from prefold.gateway.call import Api, Call
 from prefold.gateway.config import RoutingOptions
 from prefold.gateway.isolation import effective_salt, routing_scope
 from prefold.gateway.knowledge import Knowledge
 from prefold.gateway.replicas import Fleet
+from prefold.gateway.translate import translate
 from prefold.server.asgi import HttpError
-from prefold.server.fields import shown
 
 _BYTES_PER_TOKEN = 4  # where nobody counts
 # What a model reads first comes first; messages are looked at one by one, since most of them are never needed.
@@ -75,15 +76,23 @@ class Router:
 
         Args:
             call: the request.
-            tried: replicas that failed it already.
+            tried: replicas that failed it already; there must be others.
 
         Raises:
             HttpError: 404 where nobody serves the model to the tenant, 503 where nobody can now.
         """
         allowed = self.allowed(call, tried)
-        if not allowed:
-            raise self._nobody(call)
         tokens, keys, matched = await self._known(call, allowed)
+        if matched:
+            allowed = self.allowed(call, tried)  # some may have gone while the prompt was tokenised
+        if not allowed:
+            raise HttpError(
+                503,
+                "No other replica of this model can be reached",
+                hint="try again",
+                code="no_replica",
+                headers={"retry-after": "1"},
+            )
         if len(allowed) == 1:
             choice = Choice(allowed[0], Why.ONLY_ONE)
         else:
@@ -100,30 +109,24 @@ class Router:
         )
 
     def allowed(self, call: Call, tried: Collection[int] = ()) -> list[int]:
-        """Indexes of the replicas that may serve a call now, but for those that failed it."""
+        """Indexes of the replicas that may serve a call now, but for those that failed it.
+
+        Raises:
+            HttpError: 404 where nobody serves the model to the tenant, 503 where nobody can now.
+        """
         usable = self._fleet.usable(call.model, call.tenant.group)
         return [index for index in usable if index not in tried] if tried else usable
+
+    def has_others(self, call: Call, tried: Collection[int]) -> bool:
+        """Whether a replica may serve a call that did not fail it yet."""
+        try:
+            return bool(self.allowed(call, tried))
+        except HttpError:
+            return False
 
     def sent(self, decision: Decision) -> None:
         """A call went where it was decided: its blocks will be there before events say so."""
         self._knowledge.predict(decision.replica, decision.keys)
-
-    def _nobody(self, call: Call) -> HttpError:
-        if self._fleet.replicas_for(call.model, call.tenant.group):
-            return HttpError(
-                503,
-                "No server of this model can be asked now",
-                hint="send this again in a moment",
-                code="no_replica",
-                headers={"retry-after": "1"},
-            )
-        return HttpError(
-            404,
-            f"There is no model {shown(call.model)} here",
-            hint="GET /v1/models lists those there are",
-            code="model_not_found",
-            param="model",
-        )
 
     async def _known(self, call: Call, allowed: Sequence[int]) -> tuple[int, dict[int, list[int]], list[int]]:
         """Tokens of the prompt, keys of its blocks by their size, and tokens that each replica holds of it.
@@ -135,6 +138,7 @@ class Router:
         if self._options.policy != "exact" or not call.api.is_cached or not sizes:
             return estimate, {}, []
         tokenizer = next((found for index in sizes if (found := self._knowledge.tokens_of(index)) is not None), None)
+        call = self._as_tokenised(call, next(iter(sizes)))
         run = await tokenizer.run(call) if tokenizer is not None else None
         if tokenizer is None or run is None:
             return estimate, {}, []
@@ -148,6 +152,16 @@ class Router:
                 if sizes.get(index) == size:
                     matched[index] = min(held * size, tokens - 1)  # the last token has to run
         return tokens, keys, matched
+
+    def _as_tokenised(self, call: Call, replica: int) -> Call:
+        """The call in the words in which a replica's template is written; as it is where there are none."""
+        if call.api is not Api.MESSAGES:
+            return call
+        try:
+            translation = translate(call.api, call.fields, self._fleet.replicas[replica].table.kind, created=0)
+        except InvalidRequest:  # a replica that has the API will say what is wrong
+            translation = None
+        return call if translation is None else replace(call, api=translation.api, fields=translation.body)
 
     def _beginning(self, call: Call) -> bytes:
         """What stands for the first tokens of a prompt, and for whom it is kept apart."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import threading
@@ -12,6 +13,7 @@ from types import FrameType
 import uvicorn
 
 from prefold.gateway.assembly import Gateway
+from prefold.gateway.gathered_writes import GatheringProtocol
 from prefold.gateway.operator import OperatorPages
 from prefold.server.asgi import App
 
@@ -54,7 +56,7 @@ def serve(
 def _config(app: App, log_level: str) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=GatheringProtocol,
         ws="none",
         lifespan="off",
         proxy_headers=False,
@@ -64,6 +66,15 @@ def _config(app: App, log_level: str) -> uvicorn.Config:
         log_level=log_level,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
     )
+
+
+def _collect_less() -> None:
+    """Spare the time for garbage that is not there: it was a tenth of all that a short request took.
+
+    What has been made until now stays until the end, and requests leave hardly any cycles behind.
+    """
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 class _Server(uvicorn.Server):
@@ -103,6 +114,7 @@ class _Server(uvicorn.Server):
             await self._operator.startup([self._operator_listener])
         if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():  # as uvicorn's own
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
+        _collect_less()
         self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -20,8 +20,8 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Self
 
 from prefold.gateway.call import Call
 from prefold.gateway.hidden_usage import HiddenStream, hide_in_whole, quiet_headers
@@ -62,6 +62,9 @@ class Uniform:
         clock: monotonic seconds.
         sleep: waits for seconds.
         draw: a random number from 0 to below 1, for the jitter.
+
+    Attributes:
+        last: the latest call of each tenant and model that is not over.
     """
 
     def __init__(
@@ -71,27 +74,16 @@ class Uniform:
         self.sleep = sleep
         self.draw = draw
         self.times = MissTimes()
-        self._last: dict[tuple[str, str], Turn] = {}
+        self.last: dict[tuple[str, str], Turn] = {}
 
-    @asynccontextmanager
-    async def turn(self, call: Call, arrived: float) -> AsyncIterator[Turn]:
+    def turn(self, call: Call, arrived: float) -> Turn:
         """A call's place among those of its tenant, from before it goes upstream until its answer has left.
 
         Args:
             call: the request.
             arrived: when it came, on the clock.
         """
-        if call.tenant.group.ttft != "uniform" or not call.api.is_cached:
-            yield Turn(self, call, arrived, None, is_held=False)
-            return
-        key = (call.tenant.name, call.model)
-        turn = self._last[key] = Turn(self, call, arrived, self._last.get(key), is_held=True)
-        try:
-            yield turn
-        finally:
-            await turn.leave()
-            if self._last.get(key) is turn:
-                del self._last[key]
+        return Turn(self, call, arrived)
 
 
 class Turn:
@@ -101,15 +93,32 @@ class Turn:
         tokens: of the prompt, where somebody has counted; 0 for a guess by the size of the body.
     """
 
-    def __init__(self, uniform: Uniform, call: Call, arrived: float, before: Turn | None, *, is_held: bool) -> None:
+    def __init__(self, uniform: Uniform, call: Call, arrived: float) -> None:
         self.tokens = 0
         self._uniform = uniform
         self._call = call
         self._arrived = arrived
-        self._before = before
-        self._is_held = is_held
+        self._is_held = call.tenant.group.ttft == "uniform" and call.api.is_cached
+        self._before: Turn | None = None
         self._has_left = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._is_held:
+            self._before = self._uniform.last.get(self._key)
+            self._uniform.last[self._key] = self
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._is_held:
+            await self.leave()
+            if self._uniform.last.get(self._key) is self:
+                del self._uniform.last[self._key]
+
+    @property
+    def _key(self) -> tuple[str, str]:
+        """Whose turns these are."""
+        return self._call.tenant.name, self._call.model
 
     async def hold(self, reply: Reply) -> Held:
         """Wait until an answer may leave.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -237,16 +237,26 @@ class AnswerCache:
         age = self._clock() - stored.created
         return stored if -_CLOCK_SKEW_SECONDS <= age < self._options.ttl_seconds else None
 
-    @asynccontextmanager
-    async def reply(self, key: bytes | None, fetch: Fetch) -> AsyncIterator[Reply]:
+    def reply(self, key: bytes | None, fetch: Fetch) -> AbstractAsyncContextManager[Reply]:
         """The answer to a request: kept, on its way already, or fetched.
 
         Raises:
             Exception: what `fetch` raised.
         """
-        listener = None
-        if self._store is not None and key is not None:
-            listener = await self._flights.board(key, self._find_or(key, fetch), self._keep_under(key))
+        return self._straight(key, fetch) if self._store is None or key is None else self._found(key, fetch)
+
+    def _straight(self, key: bytes | None, fetch: Fetch) -> _Straight:
+        """The answer as if there were no cache."""
+        if self.mode is Mode.OBSERVE:
+            self._repeats.see(key)
+        source = self.source_of(key)
+        self._sources[source] += 1
+        return _Straight(source, fetch)
+
+    @asynccontextmanager
+    async def _found(self, key: bytes, fetch: Fetch) -> AsyncIterator[Reply]:
+        """The answer by way of the cache."""
+        listener = await self._flights.board(key, self._find_or(key, fetch), self._keep_under(key))
         if listener is None:
             async with self._straight(key, fetch) as reply:
                 yield reply
@@ -266,19 +276,6 @@ class AnswerCache:
         await self._flights.close(seconds)
         if self._store is not None:
             await self._store.close()
-
-    @asynccontextmanager
-    async def _straight(self, key: bytes | None, fetch: Fetch) -> AsyncIterator[Reply]:
-        """The answer as if there were no cache."""
-        if self.mode is Mode.OBSERVE:
-            self._repeats.see(key)
-        source = self.source_of(key)
-        self._sources[source] += 1
-        answer = await fetch()
-        try:
-            yield Reply(source, answer.status, answer.headers, answer.chunks())
-        finally:
-            await answer.close()
 
     def _find_or(self, key: bytes, fetch: Fetch) -> Fetch:
         async def find_or_fetch() -> LiveAnswer:
@@ -314,6 +311,23 @@ class AnswerCache:
             input_tokens=usage.input,
             output_tokens=usage.output,
         )
+
+
+class _Straight:
+    """An answer that is fetched for one client alone; a generator would take several times as long to come and go."""
+
+    __slots__ = ("_answer", "_fetch", "_source")
+
+    def __init__(self, source: Source, fetch: Fetch) -> None:
+        self._source = source
+        self._fetch = fetch
+
+    async def __aenter__(self) -> Reply:
+        self._answer = answer = await self._fetch()
+        return Reply(self._source, answer.status, answer.headers, answer.chunks())
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._answer.close()
 
 
 def _kept_headers(headers: Headers) -> Headers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from prefold.core.routing.base import LOAD_BOUND, Ask, Choice, Lately, Load, Policy, Why
+from prefold.core.routing.base import LOAD_BOUND, Ask, Choice, Lately, Load, Policy, Why, Work
 from prefold.core.routing.exact import Exact
 from prefold.core.routing.ring import HASH_TOKENS, VIRTUAL_NODES, PrefixHash, Sticky
 from prefold.core.routing.spreading import LeastPending, RoundRobin
@@ -59,5 +59,6 @@ __all__ = [
     "RoundRobin",
     "Sticky",
     "Why",
+    "Work",
     "make",
 ]

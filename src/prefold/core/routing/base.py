@@ -93,6 +93,30 @@ class Policy(Protocol):
         """
 
 
+@dataclass(slots=True)
+class Work:
+    """What a request adds to a load, while that remembers it.
+
+    Attributes:
+        load: of the replica that serves it; None once it is forgotten.
+        tokens: input tokens that are computed for it.
+    """
+
+    load: Load | None
+    tokens: int
+
+    def correct(self, tokens: int) -> None:
+        """So many tokens were computed, and not what was thought."""
+        if self.load is not None:
+            self.load.tokens += tokens - self.tokens
+            self.tokens = tokens
+
+    def forget(self) -> None:
+        """Take it off the load."""
+        self.correct(0)
+        self.load = None
+
+
 class Lately:
     """Keeps in the loads of a fleet what its replicas computed for the latest requests.
 
@@ -105,21 +129,25 @@ class Lately:
 
     def __init__(self, window: int = _WINDOW) -> None:
         self._window = window
-        self._latest: deque[tuple[Load, int]] = deque()
+        self._latest: deque[Work] = deque()
 
-    def add(self, load: Load, tokens: int, replicas: int) -> None:
+    def add(self, load: Load, tokens: int, replicas: int) -> Work:
         """Add a request to a load, and take off those that are no longer among the latest.
 
         Args:
             load: of the replica that serves it.
             tokens: input tokens that it computes for it.
             replicas: how many there are.
+
+        Returns:
+            What was added, which may be put right when it is known.
         """
         load.tokens += tokens
-        self._latest.append((load, tokens))
+        work = Work(load, tokens)
+        self._latest.append(work)
         while len(self._latest) > self._window * replicas:
-            oldest, computed = self._latest.popleft()
-            oldest.tokens -= computed
+            self._latest.popleft().forget()
+        return work
 
 
 @dataclass(frozen=True, slots=True)

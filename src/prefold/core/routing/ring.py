@@ -87,13 +87,14 @@ class _BoundedRing:
         if not key or len(allowed) == 1:
             return self._fallback.choose(ask, loads, allowed)
         limits = Limits.of(loads, allowed, self._bound, ask.tokens)
-        may_serve = set(allowed)
-        around = [index for index in self._ring.around(key, loads) if index in may_serve]
-        for index in around:
-            load = loads[index]
-            if load.pending < limits.pending and load.tokens <= limits.tokens + ask.tokens:
-                return Choice(index, why if index == around[0] else Why.OVERLOADED)
-        return Choice(around[0], why)  # each has too much of one or the other
+        nearest = None
+        for index in self._ring.around(key, loads):
+            if index in allowed:
+                nearest = index if nearest is None else nearest
+                load = loads[index]
+                if load.pending < limits.pending and load.tokens <= limits.tokens + ask.tokens:
+                    return Choice(index, why if index == nearest else Why.OVERLOADED)
+        return Choice(allowed[0] if nearest is None else nearest, why)  # each has too much of one or the other
 
 
 class Sticky:

@@ -1,0 +1,222 @@
+"""The gateway from the outside: what goes in, where it goes, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("httptools")
+pytest.importorskip("uvicorn")
+
+from tests.gateway.support import (
+    HELLO,
+    MODEL,
+    Peer,
+    RunningGateway,
+    Upstream,
+    config_of,
+    eventually,
+    running,
+    serving,
+    well,
+)
+
+GREEDY = {**HELLO, "temperature": 0}
+STREAM = {**GREEDY, "stream": True, "stream_options": {"include_usage": True}}
+
+
+@pytest.fixture(scope="module")
+def gateway(upstream_server: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    """A gateway in front of one upstream that has both APIs."""
+    config = config_of(upstream_server, replica='speaks = ["openai", "anthropic"]')
+    with serving(config, tmp_path_factory.mktemp("gateway")) as running_gateway:
+        yield running_gateway
+
+
+# Bytes
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/messages"],
+)
+def test_the_bodys_bytes_go_upstream_untouched(gateway: RunningGateway, upstream: Upstream, path: str) -> None:
+    body = (
+        b'{ "model" :"m","unknown":{"b":1.50,"a":1e2},"prompt":"\\u00e9 \xc3\xa9",\n'
+        b'"messages":[{"role":"user","content":[{"type":"text","text":"x","cache_control":{"type":"ephemeral"}}]}],'
+        b'"input":"i","prompt":"p" }'
+    )
+    reply = gateway.post(body, path)
+    assert 200 == reply.status
+    [request] = upstream.requests
+    assert (path, body) == (request.path, request.body)
+
+
+def test_the_answers_bytes_come_back_untouched(gateway: RunningGateway, upstream: Upstream) -> None:
+    body = b'{"choices": [ ],\n "usage":{"prompt_tokens":1.0 ,"n\\u00e9w":null}}'
+    events = b': a comment\n\nid: 7\nevent: odd\ndata: {"choices" : []}\n\ndata:[DONE]\r\n\r\n'
+
+    async def oddly(peer: Peer) -> None:
+        if peer.request.json.get("stream"):
+            await peer.begin_events()
+            await peer.events(events)
+            await peer.end_events()
+        else:
+            await peer.answer(200, body, openai_processing_ms="12", set_cookie="a=b")
+
+    upstream.behaviour = oddly
+    reply = gateway.post()
+    assert body == reply.body
+    assert {"openai-processing-ms": "12", "set-cookie": "a=b", "content-length": str(len(body))}.items() <= (
+        reply.headers.items()
+    )
+    assert events == gateway.post(STREAM).body
+
+
+def test_headers_say_what_happened(gateway: RunningGateway) -> None:
+    replies = [gateway.post(), gateway.post()]
+    for reply in replies:
+        assert ("a", "only_one", "off") == tuple(
+            reply.headers[f"x-prefold-{name}"] for name in ("replica", "reason", "cache")
+        )
+    assert 2 == len({reply.headers["x-prefold-request-id"] for reply in replies})
+
+
+def test_explain_calls_nobody(gateway: RunningGateway, upstream: Upstream) -> None:
+    reply = gateway.post(x_prefold_explain="1")
+    assert {
+        "replica": "a",
+        "reason": "only_one",
+        "tokens": len(json.dumps(HELLO)) // 4,
+        "matched_tokens": None,
+        "tenant": "default",
+        "isolation": "shared",
+        "transforms": [],
+        "candidates": ["a"],
+    } == reply.json
+    assert [] == upstream.requests
+
+
+def test_pages(gateway: RunningGateway) -> None:
+    assert [MODEL] == [card["id"] for card in gateway.get("/v1/models").json["data"]]
+    assert {"status": "ok"} == gateway.get("/health").json
+    assert ["a"] == [replica["name"] for replica in gateway.get("/prefold/replicas").json["replicas"]]
+    assert "other" == gateway.get("/prefold/config").json["replica"][0]["kind"]
+    assert b"prefold_requests_total" in gateway.get("/metrics").body
+
+
+def test_usage_is_counted_once(gateway: RunningGateway) -> None:
+    def tokens() -> tuple[float, float]:
+        return (
+            gateway.metric("llm_prefix_cache_hit_tokens_total", replica="a"),
+            gateway.metric("llm_prefix_cache_miss_tokens_total", replica="a"),
+        )
+
+    hits, misses = tokens()
+    gateway.post()
+    gateway.post(STREAM)
+    gateway.post({**HELLO, "max_tokens": 9}, "/v1/messages")
+    gateway.post({**HELLO, "max_tokens": 9, "stream": True}, "/v1/messages")
+    assert (hits + 4 * 6, misses + 4 * 4) == tokens()
+
+
+# Routing
+
+LONG = "You are a careful assistant. " * 200
+
+
+def conversation(name: str, turns: int = 1) -> dict:
+    said = [{"role": "user", "content": f"{name} says {turn}"} for turn in range(turns)]
+    return {"model": MODEL, "messages": [{"role": "system", "content": f"{name}. {LONG}"}, *said]}
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[list[Upstream]]:
+    upstreams = [Upstream(name) for name in "abc"]
+    with running(*upstreams):
+        yield upstreams
+
+
+def replica_of(gateway: RunningGateway, value: object, **headers: str) -> tuple[str, str]:
+    reply = gateway.post(value, **headers)
+    assert 200 == reply.status
+    return reply.headers["x-prefold-replica"], reply.headers["x-prefold-reason"]
+
+
+def test_round_robin_takes_each_in_turn(three: list[Upstream], tmp_path: Path) -> None:
+    with serving(config_of(*three, more='[routing]\npolicy = "round_robin"'), tmp_path) as gateway:
+        assert {"a": 2, "b": 2, "c": 2} == Counter(replica_of(gateway, HELLO)[0] for _ in range(6))
+
+
+def test_a_prefix_stays_where_it_is(three: list[Upstream], tmp_path: Path) -> None:
+    with serving(config_of(*three), tmp_path) as gateway:
+        homes = [replica_of(gateway, conversation(f"Client {number}")) for number in range(12)]
+        assert 1 < len({replica for replica, _ in homes})
+        again = [replica_of(gateway, conversation(f"Client {number}", turns=3)) for number in range(12)]
+        kept = sum(home == now for home, now in zip(homes, again, strict=True))
+        assert kept >= 10  # the bound on load may move one or the other
+
+
+def test_a_session_stays_where_it_is(three: list[Upstream], tmp_path: Path) -> None:
+    with serving(config_of(*three, more='[routing]\npolicy = "sticky"'), tmp_path) as gateway:
+        by_key = {replica_of(gateway, {**conversation(f"{turn}"), "prompt_cache_key": "k"}) for turn in range(4)}
+        by_header = {replica_of(gateway, conversation(f"{turn}"), x_prefold_session="k") for turn in range(4)}
+        assert 1 == len(by_key | by_header)
+        assert {"sticky"} == {why for _, why in by_key}
+
+
+def test_a_conversation_that_is_at_home_is_no_work(three: list[Upstream], tmp_path: Path) -> None:
+    with serving(config_of(*three), tmp_path) as gateway:  # whose usage says that little had to be computed
+        assert 1 == len({replica_of(gateway, conversation("Ann", turns=turn)) for turn in range(1, 12)})
+
+
+def test_the_least_busy_one_is_taken(three: list[Upstream], tmp_path: Path) -> None:
+    release = threading.Event()
+
+    async def wait(peer: Peer) -> None:
+        while not release.is_set():  # noqa: ASYNC110 - another thread sets it
+            await asyncio.sleep(0.005)
+        await well(peer)
+
+    for upstream in three[:2]:
+        upstream.behaviour = wait
+    with (
+        serving(config_of(*three, more='[routing]\npolicy = "least_pending"'), tmp_path) as gateway,
+        gateway.asking(HELLO),
+        gateway.asking(HELLO),
+        gateway.asking(HELLO),
+    ):
+        eventually(lambda: three[0].running and three[1].running and not three[2].running, "the calls")
+        try:
+            assert [("c", "least_pending")] * 3 == [replica_of(gateway, HELLO) for _ in range(3)]
+        finally:
+            release.set()
+
+
+def test_models_go_to_those_that_serve_them(tmp_path: Path) -> None:
+    a, b = Upstream("a"), Upstream("b")
+    with running(a, b):
+        config = config_of(a, replica='models = ["x", "y"]') + config_of(b, replica='models = ["y", "z"]')
+        with serving(config, tmp_path) as gateway:
+            assert ["x", "y", "z"] == [card["id"] for card in gateway.get("/v1/models").json["data"]]
+            assert "a" == replica_of(gateway, {**HELLO, "model": "x"})[0]
+            assert "b" == replica_of(gateway, {**HELLO, "model": "z"})[0]
+            assert (404, "model_not_found") == gateway.post().code
+
+
+# Canonicalising
+
+
+def test_a_transform_that_fired_changes_the_body_and_is_named(upstream: Upstream, tmp_path: Path) -> None:
+    with serving(config_of(upstream, more="[canonical]\non = true"), tmp_path) as gateway:
+        gateway.post(b'{"model": "m", "messages": [{"role": "user", "content": "Hello"}]}')
+        gateway.post(b'{"model":"m","messages":[{"role":"user","content":"Hello"}]}')
+        spaced, tight = [request.body for request in upstream.requests]
+        assert tight == spaced
+        assert ["json_whitespace"] == gateway.post(x_prefold_explain="1").json["transforms"]

@@ -1,0 +1,266 @@
+"""New configurations and endings: what runs goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import logging
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("httptools")
+pytest.importorskip("uvicorn")
+
+from tests.gateway.support import (
+    HELLO,
+    PATIENCE,
+    Behaviour,
+    Peer,
+    RunningGateway,
+    Upstream,
+    chunk_of,
+    config_of,
+    eventually,
+    read_until,
+    running,
+    serving,
+    sse,
+    well,
+)
+
+STREAM = {**HELLO, "stream": True}
+
+
+def slowly(release: threading.Event) -> Behaviour:
+    """Begins streams at once, and ends them when told."""
+
+    async def behave(peer: Peer) -> None:
+        if not peer.request.json.get("stream"):
+            await well(peer)
+            return
+        await peer.begin_events()
+        await peer.events(sse(chunk_of({"content": "Once"})))
+        while not release.is_set():
+            if peer.reader.at_eof():
+                return
+            await asyncio.sleep(0.005)
+        await peer.events(sse(chunk_of({"content": " more"}, "stop"), "[DONE]"))
+        await peer.end_events()
+
+    return behave
+
+
+@pytest.fixture
+def release() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def pair(release: threading.Event) -> Iterator[tuple[Upstream, Upstream]]:
+    old, new = Upstream("old", slowly(release)), Upstream("new", slowly(release))
+    with running(old, new):
+        yield old, new
+
+
+def where(gateway: RunningGateway) -> str:
+    return gateway.post().headers["x-prefold-replica"]
+
+
+def test_a_replica_is_exchanged_under_a_running_stream(
+    pair: tuple[Upstream, Upstream], release: threading.Event, tmp_path: Path
+) -> None:
+    old, new = pair
+    with serving(config_of(old), tmp_path) as gateway, gateway.asking(STREAM) as stream:
+        read_until(stream, b"Once")
+        gateway.reload(config_of(new))
+        gateway.check()
+        assert "new" == where(gateway)
+        assert {"old": "draining", "new": "up"} == gateway.states
+        release.set()
+        assert read_until(stream, b"[DONE]")
+        eventually(lambda: old.running == 0, "the end of the stream")
+
+        def is_gone() -> bool:
+            gateway.check()
+            return gateway.states == {"new": "up"}
+
+        eventually(is_gone, "the removal")
+        gateway.reload(config_of(old))  # which takes the place of the one that is gone
+        gateway.check()
+        assert "old" == where(gateway)
+
+
+def test_a_removed_replica_gets_nothing_more_and_a_kept_one_keeps_what_is_known(
+    pair: tuple[Upstream, Upstream], tmp_path: Path
+) -> None:
+    old, new = pair
+    with serving(config_of(old, new, more='[routing]\npolicy = "round_robin"'), tmp_path) as gateway:
+        assert {"old", "new"} == {where(gateway) for _ in range(2)}
+        connections = new.connections
+        gateway.reload(config_of(new))
+        assert ["new"] * 4 == [where(gateway) for _ in range(4)]
+        assert connections == new.connections  # its connections, too
+        assert 1 <= gateway.metric("prefold_requests_total", replica="old")  # counts go on
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ("[routing]\npolicy = 'nearest'", "routing.policy"),
+        ("[[replica]]\nname = 'newer'\nurl = 'nowhere'", "url"),
+        ("[access]\nby = 'key'", "no tenant has one"),
+        ("[[replica]]\nname='x'\nurl='http://127.0.0.1:1'\napi_key={env='PREFOLD_NOT_THERE'}", "PREFOLD_NOT_THERE"),
+        ("= 7", "TOML"),
+    ],
+)
+def test_a_configuration_that_is_wrong_changes_nothing(
+    pair: tuple[Upstream, Upstream], tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, complaint: str
+) -> None:
+    old, new = pair
+    with serving(config_of(old), tmp_path) as gateway:
+        with caplog.at_level(logging.ERROR, "prefold.gateway"):
+            gateway.reload(config_of(new, more=more))
+        assert complaint in caplog.text
+        assert "old" == where(gateway)
+
+
+def test_budgets_models_and_tenants_follow(pair: tuple[Upstream, Upstream], tmp_path: Path) -> None:
+    old, _ = pair
+    with serving(config_of(old), tmp_path) as gateway:
+        assert 200 == gateway.post().status
+        gateway.reload(config_of(old, replica='models = ["n"]'))
+        assert (404, 200) == (gateway.post().status, gateway.post({**HELLO, "model": "n"}).status)
+        gateway.reload(config_of(old, more='[[group]]\nname = "default"\nrequests_per_minute = 1'))
+        gateway.check()
+        assert (200, 429) == (gateway.post().status, gateway.post().status)
+        gateway.reload(config_of(old, more='[access]\nby = "header"'))
+        assert (401, 200) == (gateway.post().status, gateway.post(x_prefold_tenant="ann").status)
+
+
+def test_reloads_at_once_end_with_the_last_file(pair: tuple[Upstream, Upstream], tmp_path: Path) -> None:
+    old, new = pair
+    with serving(config_of(old), tmp_path) as gateway:
+        for _ in range(5):
+            for upstream in (new, old):
+                gateway.config.write_text(config_of(upstream))
+                asyncio.run_coroutine_threadsafe(gateway.gateway.reload(), gateway.loop)
+        gateway.reload(config_of(new))
+        gateway.check()
+        assert "new" == where(gateway)
+
+
+# Endings
+
+
+def test_a_drain_lets_streams_end_and_nobody_in(
+    pair: tuple[Upstream, Upstream], release: threading.Event, tmp_path: Path
+) -> None:
+    with serving(config_of(pair[0]), tmp_path) as gateway, gateway.asking(STREAM) as stream:
+        read_until(stream, b"Once")
+        gateway.stop()
+        eventually(lambda: gateway.gateway.app.stopping, "the drain")
+        with pytest.raises(OSError, match="refused"):
+            gateway.get("/health")
+        release.set()
+        assert read_until(stream, b"[DONE]")
+        gateway.thread.join(PATIENCE)
+        assert not gateway.thread.is_alive()
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_drain_ends(pair: tuple[Upstream, Upstream], tmp_path: Path, signals: int) -> None:
+    drain = {1: 0.1, 2: 600.0}[signals]
+    with (
+        serving(config_of(pair[0]), tmp_path, drain_seconds=drain) as gateway,
+        gateway.asking(STREAM) as stream,
+    ):
+        read_until(stream, b"Once")
+        for _ in range(signals):
+            gateway.stop()
+        rest = b""
+        try:
+            while part := stream.recv(1 << 16):
+                rest += part
+        except ConnectionError:
+            pass
+        assert b"[DONE]" not in rest
+        gateway.thread.join(PATIENCE)
+        assert not gateway.thread.is_alive()
+        eventually(lambda: pair[0].running == 0, "the end of the call upstream")
+
+
+# The command
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP here")
+def test_the_command_hears_signals(pair: tuple[Upstream, Upstream], release: threading.Event, tmp_path: Path) -> None:
+    old, new = pair
+    config = tmp_path / "gateway.toml"
+    operator = "[server]\noperator_port = 0\n"
+    config.write_text(config_of(old, more=operator))
+    command = [sys.executable, "-m", "prefold", "serve", "--config", str(config), "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    said: list[str] = []
+    assert process.stderr is not None
+    reader = threading.Thread(target=said.extend, args=(process.stderr,))
+    try:
+        found = re.search(r"http://127.0.0.1:(\d+)/v1", process.stderr.readline())
+        pages = re.search(r"http://127.0.0.1:(\d+)/metrics", process.stderr.readline())
+        assert found
+        assert pages
+        reader.start()
+        port = int(found[1])
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as stream:
+            body = json.dumps(STREAM).encode()
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\ncontent-length: {len(body)}\r\n\r\n"
+            stream.sendall(head.encode() + body)
+            read_until(stream, b"Once")
+            config.write_text(config_of(new, more=operator))
+            process.send_signal(signal.SIGHUP)
+
+            def is_new() -> bool:
+                reply = ask(port, json.dumps(HELLO).encode())
+                return reply.getheader("x-prefold-replica") == "new"
+
+            eventually(is_new, "the reload")
+            assert b"prefold_requests_total" in get(int(pages[1]), "/metrics")
+            process.send_signal(signal.SIGTERM)
+            release.set()
+            assert read_until(stream, b"[DONE]")
+        assert 0 == process.wait(PATIENCE)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        reader.join(PATIENCE)
+        process.stderr.close()
+    assert "Traceback" not in "".join(said)
+    assert [line for line in said if "was reloaded" in line]
+
+
+def ask(port: int, body: bytes) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection.request("POST", "/v1/chat/completions", body)
+    response = connection.getresponse()
+    response.read()
+    connection.close()
+    return response
+
+
+def get(port: int, path: str) -> bytes:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection.request("GET", path)
+    body = connection.getresponse().read()
+    connection.close()
+    return body
