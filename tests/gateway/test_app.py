@@ -58,6 +58,11 @@ def test_the_bodys_bytes_go_upstream_untouched(gateway: RunningGateway, upstream
     assert (path, body) == (request.path, request.body)
 
 
+def test_the_query_goes_upstream_as_it_came(gateway: RunningGateway, upstream: Upstream) -> None:
+    gateway.post(HELLO, "/v1/messages?beta=true&x=%2F")
+    assert ["/v1/messages?beta=true&x=%2F"] == [request.path for request in upstream.requests]
+
+
 def test_the_answers_bytes_come_back_untouched(gateway: RunningGateway, upstream: Upstream) -> None:
     body = b'{"choices": [ ],\n "usage":{"prompt_tokens":1.0 ,"n\\u00e9w":null}}'
     events = b': a comment\n\nid: 7\nevent: odd\ndata: {"choices" : []}\n\ndata:[DONE]\r\n\r\n'

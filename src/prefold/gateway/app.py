@@ -112,7 +112,7 @@ class GatewayApp:
             if _EXPLAIN in headers:
                 await self._explain(exchange, call)
                 return
-            key = parts.answers.key(api, call.fields, call.body, tenant.name, headers) if api.is_cached else None
+            key = parts.answers.key(call.path, call.fields, call.body, tenant.name, headers) if api.is_cached else None
             source = parts.answers.source_of(key)
             with UntilClientLeaves(exchange):
                 async with (
@@ -320,6 +320,7 @@ async def _parse(exchange: Exchange, api: Api, parts: Parts) -> Call:
         tenant=tenant,
         headers=headers,
         session=_session(fields, headers),
+        query=exchange.query,
     )
 
 

@@ -59,6 +59,7 @@ class Call:
         tenant: who sends it.
         headers: the client's, in lower case, as they came.
         session: what names the conversation; empty for none.
+        query: what stood behind the path's question mark.
         fired: names of the transforms that changed the body.
     """
 
@@ -70,4 +71,10 @@ class Call:
     tenant: Tenant
     headers: Mapping[bytes, bytes]
     session: str = ""
+    query: bytes = b""
     fired: list[str] = field(default_factory=list)
+
+    @property
+    def path(self) -> str:
+        """Where it goes upstream: the endpoint, and the query as it came."""
+        return f"{self.api}?{self.query.decode('latin-1')}" if self.query else self.api

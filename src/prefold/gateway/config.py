@@ -267,7 +267,6 @@ class MeteringOptions(_Table, frozen=True, kw_only=True):
     request_log: str = ""
     bodies: Literal["no", "redacted", "whole"] = "no"
     tenants: Count = 100
-    ask_for_usage: bool = False
     otlp_endpoint: str = ""
 
 

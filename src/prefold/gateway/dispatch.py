@@ -60,7 +60,7 @@ class Dispatcher:
                 code="unsupported_endpoint",
             )
         there = replace(
-            call, api=translation.api, body=encode_json(translation.body), fields=translation.body, fired=[]
+            call, api=translation.api, body=encode_json(translation.body), fields=translation.body, query=b"", fired=[]
         )
         answer = await upstream.send(self._outgoing(there, with_salt(there, table.kind)))
         if _is_stream(answer):
@@ -74,7 +74,7 @@ class Dispatcher:
             if name not in self._dropped and not name.startswith(_OWN_PREFIX)
         ]
         headers.append(_PLAIN)
-        return Outgoing("POST", path or call.api, headers, body)
+        return Outgoing("POST", path or call.path, headers, body)
 
     async def _count(self, call: Call, table: ReplicaTable, upstream: Upstream) -> Answer:
         """Tokens of a prompt in Anthropic's words: the replica's own number where it has one, or else ours."""

@@ -24,6 +24,9 @@ MAX_HEADERS = 100
 MAX_HEAD_BYTES = 64 << 10
 """Limits on the head of an answer. The second is also how much may come without a byte of a body, as trailers do."""
 
+_NOT_PASSED_ON = HOP_HEADERS | {b"date"}  # our server says what time it is
+_OWN_PREFIX = b"x-prefold-"  # of a gateway behind this one
+
 _SMALL_BODY = 64 << 10  # copied, to go out in one piece
 
 _NOT_HTTP = "answered with something that is not HTTP/1.1"
@@ -207,8 +210,9 @@ class Connection(asyncio.Protocol):
         if self._is_too_long or status > 599:
             raise ValueError("no answer has such a head")
         self._ends_by_closing = not is_delimited
+        dropped = _NOT_PASSED_ON | named if named else _NOT_PASSED_ON
         self._answer.headers = [
-            header for header in self._headers if header[0] not in HOP_HEADERS and header[0] not in named
+            header for header in self._headers if header[0] not in dropped and not header[0].startswith(_OWN_PREFIX)
         ]
         self._answer.status = status
 

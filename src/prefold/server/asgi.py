@@ -69,12 +69,14 @@ class Exchange:
     Attributes:
         method: in capitals; HEAD counts as GET, the server leaves its body out.
         path: percent-decoded.
+        query: behind the question mark, as it came.
         started: whether a response has begun, after which its status stands.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method = "GET" if scope["method"] == "HEAD" else str(scope["method"])
         self.path = str(scope["path"])
+        self.query: bytes = scope.get("query_string", b"")
         self.started = False
         self._headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
         self._receive = receive
