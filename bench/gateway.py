@@ -78,8 +78,8 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in sockets]
 
 
-def ask(url: str, body: bytes) -> str:
-    """The text of a server's answer to a chat.
+def check(url: str, body: bytes) -> None:
+    """See that a server answers a chat as the mock does.
 
     Raises:
         RuntimeError: if it is not what the mock says.
@@ -99,7 +99,6 @@ def ask(url: str, body: bytes) -> str:
         is_right = end.strip() == b"[DONE]"
     if text != "".join(WORDS) or not is_right:
         raise RuntimeError(f"{url} answers {data[:300]!r}")
-    return text
 
 
 @contextlib.contextmanager
@@ -111,7 +110,7 @@ def running(name: str, command: list[str], url: str, log: Path, seconds: float =
         end = time.monotonic() + seconds
         while True:
             try:
-                ask(url, WHOLE[0])
+                check(url, WHOLE[0])
                 break
             except (OSError, RuntimeError) as error:
                 if process.poll() is not None or time.monotonic() > end:
@@ -179,9 +178,9 @@ def measured(side: Side, sent: list[bytes], connections: int, seconds: float) ->
     Raises:
         RuntimeError: if any of them is wrong.
     """
-    ask(side.url, sent[0])
+    check(side.url, sent[0])
     result = load(side.url, sent, connections=connections, seconds=seconds)
-    ask(side.url, sent[-1])
+    check(side.url, sent[-1])
     if result.errors:
         raise RuntimeError(f"{side.name} gave {result.errors} errors among {result.requests} requests")
     return result

@@ -8,12 +8,15 @@ import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 
-from prefold.engine.worker import EngineWorker
 from prefold.errors import UsageError
-from prefold.server.app import PrefoldApp
+
+if TYPE_CHECKING:  # a gateway without an engine binds its port with this module, and needs no torch
+    from prefold.engine.worker import EngineWorker
+    from prefold.server.app import PrefoldApp
 
 _BACKLOG = 2048
 _KEEP_ALIVE_SECONDS = 75  # longer than common clients keep idle connections, so that they end them, not we
