@@ -215,6 +215,11 @@ def test_a_name_that_no_terminal_shows_as_it_is():
     assert [] == commands({**LOG, "sources": ["two\nlines.jsonl"]})
 
 
+def test_a_trace_whose_ids_name_content_can_be_reordered():
+    trace = {**LOG, "models": {}, "formats": {"ragpulse": 9}, "tokens": {"counters": {BLOCK_IDS: 9}}}
+    assert any(command.endswith(" --what-if reordered") for command in commands(trace))
+
+
 def test_a_trace_has_no_markers_to_change():
     trace = {
         **LOG,

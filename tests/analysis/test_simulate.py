@@ -66,6 +66,46 @@ def test_caches_stand_side_by_side():
     assert [None] * 5 == [row.cost for row in rows]
 
 
+MIXED = ["claude-haiku-4-5", "claude-sonnet-4-5", "gpt-4o", "gpt-5", "gpt-5.6", "gemini-2.5-pro", "gemini-3.1-flash"]
+
+
+@pytest.mark.parametrize("name", ["anthropic", "openai", "gemini", "gemini:resource", "azure", "deepseek", "vllm"])
+@pytest.mark.parametrize("limit", [{}, {"isolate_tenants": True}, {"replicas": 2}])
+def test_a_provider_judges_each_model_by_its_own_family(name: str, limit: dict[str, Any]):
+    """Prompts of 3,000 tokens are long enough for one family of Claude, and too short for another."""
+    requests = [
+        request(
+            [*range(2900), *range(10_000 + 100 * n, 10_100 + 100 * n)],
+            float(60 * n),
+            markers=(Marker(2900), Marker(3000)),
+            model=model,
+        )
+        for n, model in enumerate(MIXED * 12)
+    ]
+    chosen = named_rules(name, MIXED[0])
+    specs = [CacheSpec(other, named_rules(other, MIXED[0]), by_model=True, **limit) for other in (name, "anthropic")]
+    row, _ = simulate(requests, specs, prices())
+    hits, families, cost = 0, {}, 0.0
+    for model in MIXED:
+        own = named_rules(name, model) if rules_for(model, name.partition(":")[0]) else chosen
+        alone = [found for found in requests if found.record.model == model]
+        (part,) = simulate(alone, [CacheSpec(name, own, **limit)], prices())
+        hits, cost = hits + part.hit_tokens, cost + part.cost
+        families[own.family] = families.get(own.family, 0) + len(alone)
+    assert (hits, pytest.approx(cost)) == (row.hit_tokens, row.cost)
+    assert families == row.families
+
+
+def test_a_log_of_one_provider_is_judged_as_it_was_served():
+    requests = [
+        request(list(range(3000)), float(n), markers=(Marker(3000),), model=MIXED[n // 2 % 2], provider="anthropic")
+        for n in range(12)
+    ]
+    own, row = simulate(requests, [spec("own"), spec("anthropic", by_model=True)])
+    assert 5 * 3000 == own.hit_tokens == row.hit_tokens
+    assert {} == own.families
+
+
 def test_writes_and_storage_are_billed():
     """Input at 3 USD; the hour of a resource's million tokens at 4.50 USD."""
     marked = [request(list(range(3000)), float(n), markers=(Marker(2000, 3600), Marker(3000))) for n in range(2)]
@@ -116,6 +156,7 @@ def test_a_row_as_json():
         "currency": None,
         "unpriced_requests": 0,
         "load_imbalance": 2.0,
+        "families": {"vLLM": 1},
     }
     assert expected == row.as_json()
     assert isinstance(row, SimulatedRow)

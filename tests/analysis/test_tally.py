@@ -81,7 +81,7 @@ def test_parts_of_a_log_add_up_to_the_whole_in_any_order() -> None:
 
 
 def test_nothing_priced_costs_nothing_that_is_known() -> None:
-    meter = Meter(PriceOf(None, None))
+    meter = Meter(PriceOf(None))
     meter.add(request(10, model="m"), Served(0))
     assert (1, None) == (meter.tally.unpriced_requests, meter.tally.cost)
 

@@ -383,3 +383,25 @@ def test_a_choice_that_changes_nothing_is_told(tmp_path: Path, model: str, is_to
     told = "All requests went to providers' caches, so --capacity 5000tokens --policy lfu changed nothing."
     assert is_told == (told in run(log, "--capacity", "5000tokens", "--policy", "lfu").stderr)
     assert "changed nothing" not in run(log).stderr
+
+
+def test_a_provider_judges_each_model_by_its_own_family(tmp_path: Path) -> None:
+    """3,000 tokens are long enough for one family of Claude, and too short for another."""
+    said = [{"type": "text", "text": "word " * 3_000, "cache_control": {"type": "ephemeral"}}]
+    log = tmp_path / "log.jsonl"
+    for models in (("claude-haiku-4-5", "claude-sonnet-4-5"), ("claude-haiku-4-5",)):
+        made = [
+            {
+                "timestamp": 1e9 + number,
+                "body": {"model": models[number % len(models)], "messages": [{"role": "user", "content": said}]},
+            }
+            for number in range(12)
+        ]
+        log.write_text("".join(json.dumps(line) + "\n" for line in made), "utf-8")
+        found, judged = figures(log), figures(log, "--cache", "anthropic")
+        row = next(row for row in found["caches"] if row["cache"] == "anthropic")
+        assert (len(models) > 1) == (found["hit_rate"] > 0)
+        assert found["hit_rate"] == pytest.approx(row["hit_rate"], abs=1e-6) == pytest.approx(judged["hit_rate"])
+        assert 12 == sum(row["families"].values())
+        assert len(models) == len(row["families"])
+        assert found["attribution"] == judged["attribution"]

@@ -25,6 +25,8 @@ _NOT_OF_THE_PREFIX = frozenset(
 )
 """Causes of breaks that no other text mends: what can be done about them are steps of their own."""
 _LINES = (".jsonl", ".ndjson")
+_NAMES_CONTENT = "ragpulse"
+"""The format of traces whose ids name content: what moves parts of prompts can move these."""
 _BODIES = frozenset({"bodies", *Dialect})
 """Formats of logs whose lines other commands read as requests."""
 
@@ -76,6 +78,7 @@ class _Log:
         self._reading = reading
         self._is_trace = BLOCK_IDS in log["tokens"]["counters"]
         self._is_whole = not log["skipped"]
+        self._names_content = set(log["formats"]) == {_NAMES_CONTENT}
         self._holds_bodies = set(log["formats"]) <= _BODIES
         self._models: Mapping[str, int] = log["models"]
         self._cache: str = analysis["cache"]
@@ -107,7 +110,9 @@ class _Log:
         return _command("simulate", self._sources, *cache, *self._reading, *options)
 
     def order(self) -> str | None:
-        """`prefold order`, which reads one file, and stops at a line that is no request."""
+        """`prefold order`, which reads one file, and stops at a line that is no request; for traces what it brings."""
+        if self._names_content:
+            return self.simulate("--what-if", "reordered")
         if len(self._sources) != 1 or not self._is_whole or not self._has_requests(self._sources[0]):
             return None
         return _command("order", self._sources)

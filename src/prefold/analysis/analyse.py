@@ -15,7 +15,7 @@ from prefold.analysis.advice import advise
 from prefold.analysis.attribution import Attribution
 from prefold.analysis.bill import Bill
 from prefold.analysis.caches.base import Reason
-from prefold.analysis.caches.resolve import rules_of_request
+from prefold.analysis.caches.resolve import judge_of
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.comparison import Comparison
 from prefold.analysis.encode import Encoder
@@ -68,7 +68,8 @@ class Analysis:
         self._options = options
         self._encoder = encoder
         self._cache = cache_of_log(options.cache)
-        self._attribution = Attribution(rules=options.cache.rules)
+        self._attribution = Attribution(rules_of=judge_of(options.cache))
+        self._judge = judge_of(options.cache)
         self._reported = Reported()
         self._bill = Bill(options.cache, prices)
         self._comparison = comparison
@@ -108,7 +109,7 @@ class Analysis:
         record = request.record
         if record.model in self._models or len(self._models) < _MOST_MODELS:
             self._models[record.model] += 1
-        self._providers[(self._options.cache.rules or rules_of_request(request)).provider] += 1
+        self._providers[self._judge(request).provider] += 1
         self._sessions.add(record.session)
         self._tenants.add(record.tenant)
         self._salts.add(request.salt or "")

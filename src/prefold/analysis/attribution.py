@@ -12,7 +12,7 @@ The positions of a prompt are cut into stretches, each with one reason, so that 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -162,7 +162,7 @@ class Attribution:
 
     Args:
         history: holds what was sent.
-        rules: of the cache that serves the requests; None for the one that each was sent to.
+        rules_of: the rules of the cache that serves a request; those of the one that it was sent to, if not given.
 
     Attributes:
         history: the same.
@@ -170,10 +170,12 @@ class Attribution:
         miss_reasons: the providers' own words, and how often they said them.
     """
 
-    def __init__(self, history: History | None = None, rules: CacheRules | None = None) -> None:
+    def __init__(
+        self, history: History | None = None, rules_of: Callable[[Request], CacheRules] = rules_of_request
+    ) -> None:
         self.history = history or History()
         self.input_tokens = 0
-        self._rules = rules
+        self._rules_of = rules_of
         self.miss_reasons: Counter[str] = Counter()
         self._contents = Contents()
         self._recent = Recent()
@@ -226,7 +228,7 @@ class Attribution:
         found: dict[_Key, int] = {}
         if _NEVER_LOST.issuperset(totals):  # as of most requests
             return found
-        steps = Steps(self._rules or rules_of_request(request), request.unit)
+        steps = Steps(self._rules_of(request), request.unit)
         served = totals.get(_KEYS[Reason.HIT], 0)
         for group in (AVOIDABLE, _ELSEWHERE):
             lost = {key: tokens for key, tokens in totals.items() if key[0] in group and _is_avoidable(*key)}
@@ -314,7 +316,7 @@ class Attribution:
             return diagnosis
         broken = self._broken[key]
         if isinstance(answer, Compared):
-            down = Steps(self._rules or rules_of_request(request), 1).down
+            down = Steps(self._rules_of(request), 1).down
             hit = down(answer.hit_tokens)
             broken.lost_tokens += down(answer.hit_tokens + answer.lost_tokens) - hit
             broken.gain_tokens += down(answer.hit_tokens + answer.gain_tokens) - hit

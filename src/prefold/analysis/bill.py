@@ -9,6 +9,7 @@ from typing import Any
 
 from prefold.analysis.attribution import Row
 from prefold.analysis.caches.base import Reason, Served
+from prefold.analysis.caches.resolve import judge_of
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.reported import reported_usage
 from prefold.analysis.request import Request
@@ -36,7 +37,7 @@ class Bill:
 
     def __init__(self, spec: CacheSpec, prices: Prices | None) -> None:
         self._prices = prices
-        self._price_of = PriceOf(prices, spec.rules)
+        self._price_of = PriceOf(prices, judge_of(spec))
         self._unpriced = 0
         self._tokens = 0  # as they were counted here; of requests with a price
         self._now = 0.0

@@ -52,5 +52,8 @@ def unpack_requests(batch: bytes) -> list[Request]:
 
 @functools.lru_cache(_SHARED_RECORDS)
 def _record(values: tuple[Any, ...]) -> Record:
-    """A record without content; requests of one conversation mostly share theirs."""
+    """A record without content; requests of one conversation mostly share theirs.
+
+    Pure and of a few short fields, and remembered for the whole process, which is the second one: it ends with the log.
+    """
     return Record(_NOTHING, _NOWHERE, **dict(zip(_OF_RECORD, values, strict=True)))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from prefold.analysis.caches.base import CacheModel, Served
 from prefold.analysis.caches.build import build
+from prefold.analysis.caches.resolve import judge_of
 from prefold.analysis.caches.shared import SharedPrefixes, can_share, sharing_key
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.named_replicas import cache_of_log
 from prefold.analysis.request import Request
 from prefold.analysis.tally import Meter, PriceOf, Tally
 from prefold.providers.prices import Prices
+from prefold.providers.rules import CacheRules
+
+_MOST_MODELS = 1_000
+"""Models whose plan is remembered; then they are made anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class SimulatedRow:
         currency: of the cost; empty where there is none.
         unpriced_requests: requests that are not in the cost.
         load_imbalance: computed tokens of the replica that computed most, divided by their mean; 1 for even loads.
+        families: requests by the family of the provider whose rules judged them; none where each request was judged by
+            those of the cache that it was sent to.
     """
 
     cache: str
@@ -51,6 +58,7 @@ class SimulatedRow:
     currency: str
     unpriced_requests: int
     load_imbalance: float
+    families: Mapping[str, int]
 
     @property
     def capacity_blocks(self) -> int | None:
@@ -86,6 +94,7 @@ class SimulatedRow:
             "currency": self.currency or None,
             "unpriced_requests": self.unpriced_requests,
             "load_imbalance": round(self.load_imbalance, 4),
+            "families": dict(self.families),
         }
 
 
@@ -122,25 +131,47 @@ class Simulation:
     def __init__(self, specs: Sequence[CacheSpec], prices: Prices | None = None) -> None:
         self._specs = specs
         self._currency = "" if prices is None else prices.currency
-        self._meters = [Meter(PriceOf(prices, spec.rules)) for spec in specs]
+        self._meters = [Meter(PriceOf(prices, judge_of(spec))) for spec in specs]
+        self._judges = [judge_of(spec) for spec in specs]
         # Caches without a limit that keep the same prefixes share a tree; the others have one each.
-        self._groups: list[tuple[_Group, list[Meter]]] = []
-        alike: dict[tuple[bool, bool], list[int]] = {}
-        for index, spec in enumerate(specs):
-            cache = cache_of_log(spec) if spec.rules is None else build(spec)
-            if can_share(spec):
-                alike.setdefault(sharing_key(spec), []).append(index)
-            else:
-                self._groups.append((_Alone(cache), [self._meters[index]]))
-        for indexes in alike.values():
-            shared = _Shared([specs[index] for index in indexes])
-            self._groups.append((shared, [self._meters[index] for index in indexes]))
+        self._alone = [_Alone(cache_of_log(spec) if spec.rules is None else build(spec)) for spec in specs]
+        self._shared: dict[tuple[bool, bool], _Shared] = {}
+        self._seats: dict[tuple[int, str], _Seat] = {}
+        self._plans: dict[str, _Plan] = {}
+        self._is_by_model = any(spec.by_model for spec in specs)
 
     def add(self, request: Request) -> None:
         """Send a request to every cache; they come in order of time."""
-        for group, meters in self._groups:
-            for meter, served in zip(meters, group.serve(request), strict=True):
-                meter.add(request, served)
+        plan = self._plans.get(request.record.model if self._is_by_model else "")
+        for group, takers in plan or self._plan_for(request):
+            served = group.serve(request)
+            for seat, meter, other in takers:
+                meter.add(request, served[seat])
+                if other:
+                    meter.tally.others[other] = meter.tally.others.get(other, 0) + 1
+
+    def _plan_for(self, request: Request) -> _Plan:
+        """Which groups a request of a model goes to; where caches judge by model, that is not the same for all."""
+        plan: dict[int, tuple[_Group, list[_Taker]]] = {}
+        for index, (spec, judge) in enumerate(zip(self._specs, self._judges, strict=True)):
+            rules = None if spec.rules is None else judge(request)
+            group, seat = self._seat(index, spec if rules is None else replace(spec, rules=rules))
+            other = rules.family if rules is not None and rules is not spec.rules else ""
+            plan.setdefault(id(group), (group, []))[1].append((seat, self._meters[index], other))
+        if len(self._plans) == _MOST_MODELS:
+            self._plans.clear()
+        found = self._plans[request.record.model if self._is_by_model else ""] = list(plan.values())
+        return found
+
+    def _seat(self, index: int, spec: CacheSpec) -> _Seat:
+        """The group of a cache with the rules of a family, and its place in that."""
+        if not can_share(spec) or spec.rules is None:
+            return self._alone[index], 0
+        key = index, spec.rules.family
+        if key not in self._seats:
+            shared = self._shared.setdefault(sharing_key(spec), _Shared())
+            self._seats[key] = shared, shared.add(spec)
+        return self._seats[key]
 
     def tallies(self) -> list[Tally]:
         """The sums of each cache, in the order of the specifications."""
@@ -183,7 +214,16 @@ def _row(spec: CacheSpec, tally: Tally, currency: str) -> SimulatedRow:
         currency=currency if cost is not None else "",
         unpriced_requests=tally.unpriced_requests if currency else 0,
         load_imbalance=max(tally.computed.values()) / mean if mean else 1.0,
+        families=_families(rules, tally),
     )
+
+
+def _families(rules: CacheRules | None, tally: Tally) -> dict[str, int]:
+    """Requests by the family that judged them, the one of the specification first."""
+    if rules is None:
+        return {}
+    families = {rules.family: tally.requests - sum(tally.others.values()), **dict(sorted(tally.others.items()))}
+    return {family: requests for family, requests in families.items() if requests}
 
 
 class _Group(Protocol):
@@ -191,6 +231,13 @@ class _Group(Protocol):
 
     def serve(self, request: Request) -> Sequence[Served]:
         """What each does for it."""
+
+
+_Seat = tuple[_Group, int]
+"""A group, and the place of a cache in what it serves."""
+_Taker = tuple[int, Meter, str]
+"""A place in what a group serves, who counts that, and the family whose rules it follows where those are others."""
+_Plan = list[tuple[_Group, list[_Taker]]]
 
 
 class _Alone:
@@ -206,9 +253,16 @@ class _Alone:
 class _Shared:
     """Caches that share a tree, which learns with the first request what an id stands for."""
 
-    def __init__(self, specs: Sequence[CacheSpec]) -> None:
-        self._specs = specs
+    def __init__(self) -> None:
+        self._specs: list[CacheSpec] = []
         self._shared: SharedPrefixes | None = None
+
+    def add(self, spec: CacheSpec) -> int:
+        """Have one more share it, before the first request of any model that it judges; returns its place."""
+        self._specs.append(spec)
+        if self._shared is not None:
+            self._shared.add(spec)
+        return len(self._specs) - 1
 
     def serve(self, request: Request) -> Sequence[Served]:
         if self._shared is None:

@@ -84,6 +84,7 @@ class Tally:
         unpriced_requests: requests without a price.
         computed: input tokens that each replica computed.
         billed: tokens by their price.
+        others: requests judged by the rules of another family than that of the cache's specification, by its name.
     """
 
     requests: int = 0
@@ -94,6 +95,7 @@ class Tally:
     unpriced_requests: int = 0
     computed: dict[int, int] = field(default_factory=dict)
     billed: dict[Price, Billed] = field(default_factory=dict)
+    others: dict[str, int] = field(default_factory=dict)
 
     def add(self, request: Request, served: Served) -> None:
         """Count a request, but for its cost."""
@@ -118,6 +120,8 @@ class Tally:
             self.computed[replica] = self.computed.get(replica, 0) + tokens
         for price, billed in other.billed.items():
             self.billed.setdefault(price, Billed()).merge(billed)
+        for family, requests in other.others.items():
+            self.others[family] = self.others.get(family, 0) + requests
 
     @property
     def cost(self) -> float | None:
@@ -132,12 +136,12 @@ class PriceOf:
 
     Args:
         prices: what tokens cost; None if that is not known.
-        rules: of the cache; None for the one that each request was sent to.
+        rules_of: the rules by which the cache judges a request; those of the one that it was sent to, if not given.
     """
 
-    def __init__(self, prices: Prices | None, rules: CacheRules | None) -> None:
+    def __init__(self, prices: Prices | None, rules_of: Callable[[Request], CacheRules] = rules_of_request) -> None:
         self._prices = prices
-        self._rules = rules
+        self._rules_of = rules_of
         self._found: dict[tuple[str, str, bool], Price | None] = {}
 
     def __call__(self, request: Request, tokens: int | None = None) -> Price | None:
@@ -157,7 +161,7 @@ class PriceOf:
         try:
             price = self._found[key]
         except KeyError:
-            rules = self._rules or rules_of_request(request)
+            rules = self._rules_of(request)
             price = self._found[key] = self._prices.price_of(record.model, record.provider, rules=rules)
         if price is None or not price.longer:
             return price

@@ -20,6 +20,7 @@ class TracedPrompt(Blocks):
         salt: what keeps it apart from requests with another salt; None to share.
         names_content: whether equal ids mean equal content wherever they stand; otherwise only behind equal beginnings,
             so that nobody can say what of it comes again behind another one.
+        documents: which of the content blocks are retrieved documents, by their numbers from 0.
     """
 
     ends: tuple[int, ...] = ()
@@ -28,6 +29,7 @@ class TracedPrompt(Blocks):
     system_end: int = 0
     salt: str | None = None
     names_content: bool = False
+    documents: tuple[int, ...] = ()
 
     def completed(self, request: Request) -> Request:
         """What its ids alone make a request of, with the rest; a salt that the request has keeps it apart as well."""

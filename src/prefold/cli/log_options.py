@@ -71,13 +71,15 @@ def cache_of(
     Raises:
         UsageError: as `named_rules`, `parse_capacity` and `check_effect`.
     """
-    from prefold.analysis.caches.named import OWN, check_effect, named_rules, parse_capacity
+    from prefold.analysis.caches.named import OWN, check_effect, is_provider, named_rules, parse_capacity
     from prefold.analysis.caches.spec import CacheSpec
 
     rules = named_rules(name or OWN)
     grain = rules.granularity_tokens if rules else 1
     tokens = parse_capacity(capacity, bytes_per_token=bytes_per_token, block_tokens=grain) if capacity else None
-    spec = CacheSpec(name or OWN, rules, capacity=tokens, isolate_tenants=isolate == "tenant", **more)
+    name = name or OWN
+    isolated = isolate == "tenant"
+    spec = CacheSpec(name, rules, capacity=tokens, isolate_tenants=isolated, by_model=is_provider(name), **more)
     check_effect([spec], capacities=[capacity] if capacity else [], policies=[spec.policy], tiers=[])
     return spec
 

@@ -116,7 +116,7 @@ def report(
         if _is_long(sources):
             second.start()  # before the imports, so that it imports what it needs meanwhile
         from prefold.analysis.analyse import Analysis, Options
-        from prefold.analysis.caches.named import named_rules
+        from prefold.analysis.caches.named import is_provider, named_rules
         from prefold.analysis.caches.spec import CacheSpec
         from prefold.analysis.comparison import ComparisonAside
         from prefold.analysis.encode import Encoder, encoded
@@ -134,9 +134,11 @@ def report(
         log = stack.enter_context(reading(sources, lenient=lenient, log_format=log_format))
         requests = iter(encoded(log, encoder, log))
         first = next(requests, None)
-        # Of a provider's families the one that has the log's first model is compared, as `prefold simulate` does.
+        # Where a provider has several families, the log's first model says which one judges models of others.
         model = first.record.model if first else ""
-        compared = [CacheSpec(name=name, rules=named_rules(name, model)) for name in _COMPARED]
+        compared = [
+            CacheSpec(name=name, rules=named_rules(name, model), by_model=is_provider(name)) for name in _COMPARED
+        ]
         analysis = Analysis(options, encoder, ComparisonAside(compared, second), loaded)
         is_complete, is_hosted = _read(analysis, chain([first] if first else [], requests), spec)
         if not is_complete:
@@ -219,14 +221,15 @@ def _show(result: Mapping[str, Any], output: str | None, json_file: str | None) 
 
 def _read(analysis: Analysis, requests: Iterable[Request], spec: CacheSpec) -> tuple[bool, bool]:
     """Take in a log; whether it was read to its end, and whether nobody chooses the capacity of any of its caches."""
-    from prefold.analysis.caches.resolve import rules_of_request
+    from prefold.analysis.caches.resolve import judge_of
 
+    judge = judge_of(spec)
     is_hosted = True
     try:
         for request in requests:
             analysis.add(request)
             if is_hosted:
-                is_hosted = not (spec.rules or rules_of_request(request)).self_hosted
+                is_hosted = not judge(request).self_hosted
     except KeyboardInterrupt:
         return False, is_hosted
     return True, is_hosted

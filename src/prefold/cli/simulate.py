@@ -65,7 +65,7 @@ class _Caches:
         Raises:
             UsageError: as `named_rules`, `specs_for` and `check_effect`.
         """
-        from prefold.analysis.caches.named import OWN, check_effect, named_rules, specs_for
+        from prefold.analysis.caches.named import OWN, check_effect, is_provider, named_rules, specs_for
         from prefold.analysis.caches.resolve import PLAIN
         from prefold.analysis.caches.spec import CacheSpec
         from prefold.analysis.record import Blocks
@@ -82,6 +82,7 @@ class _Caches:
                 isolate_tenants=self.isolates_tenants,
                 loss_rate=self.loss_rate,
                 seed=self.seed,
+                by_model=is_provider(name),
             )
             specs += specs_for(
                 template,
@@ -299,7 +300,7 @@ class _Run:
         self._bounds = Bounds() if wants_curve else None
         self._simulation: Simulation | None = None
         self._rows: list[SimulatedRow] = []
-        self._uncached = Meter(PriceOf(prices, None))
+        self._uncached = Meter(PriceOf(prices))
 
     @property
     def requests(self) -> int:

@@ -435,6 +435,28 @@ def test_what_a_fork_repeats_counts_once(tmp_path: Path) -> None:
     assert 5 == log.notes.problems["duplicate"]
 
 
+@pytest.mark.parametrize("usage", [None, {"input_tokens": 900, "cached_input_tokens": 0, "output_tokens": 1}])
+def test_turns_with_the_same_answer_are_several_requests(tmp_path: Path, usage: dict[str, int] | None) -> None:
+    counted = {"type": "token_count", "info": usage and {"last_token_usage": usage}}
+    turns = [
+        line(second, kind, payload)
+        for second in range(2, 7)
+        for kind, payload in (
+            ("response_item", ASKED),
+            ("response_item", words("assistant", "ok")),
+            ("event_msg", counted),
+        )
+    ]
+    rolled_back = [line(8, "event_msg", {"type": "thread_rolled_back", "num_turns": 1}), *turns[:3]]
+    meta = line(9, "session_meta", {**META, "id": "t2", "forked_from_id": "t1"})
+    rollout = [*ROLLOUT[:2], *turns, *rolled_back]
+    (tmp_path / "1.jsonl").write_bytes(lines(rollout))
+    (tmp_path / "2.jsonl").write_bytes(lines([meta, *rollout]))
+    log = open_log([str(tmp_path)])
+    assert [2, 4, 6, 8, 10, 10] == [len(inputs(record)) for record in log]
+    assert 6 == log.notes.problems["duplicate"]
+
+
 def test_early_rollouts_count_before_the_items() -> None:
     start, counts = ROLLOUT[:6], [ROLLOUT[8], ROLLOUT[12]]
     first, second = read(Codex(), [*start, counts[0], *ROLLOUT[6:8], ROLLOUT[9], counts[1], ROLLOUT[11]])

@@ -1,16 +1,19 @@
 """Units of an opening."""
 
+import gc
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefold.prompts.ordering.opening import opening_units, split_question
+from prefold.prompts.ordering.opening import Openings, split_question
 from prefold.prompts.prompt import Prompt
 
 
 def units(system: str) -> list[str]:
     value = {"model": "m", "messages": [{"role": "system", "content": system}, {"role": "user", "content": "Hello."}]}
-    return [unit.text for unit in opening_units(Prompt.of(value))]
+    return [unit.text for unit in Openings().units(Prompt.of(value))]
 
 
 @given(st.text(alphabet=st.sampled_from("abcA.。 \n1:?\t"), max_size=60))
@@ -76,13 +79,13 @@ def test_items_of_lists_stay_whole(system: str, expected: list[str]) -> None:
 )
 def test_parts_of_a_structure_are_enclosed(system: str, enclosed: list[str]) -> None:
     value = {"model": "m", "messages": [{"role": "system", "content": system}, {"role": "user", "content": "Hello."}]}
-    assert enclosed == [unit.text for unit in opening_units(Prompt.of(value)) if unit.is_enclosed]
+    assert enclosed == [unit.text for unit in Openings().units(Prompt.of(value)) if unit.is_enclosed]
 
 
 def test_many_brackets_take_no_longer_than_their_number() -> None:
     text = "[\n" * 30_000 + "]\n" * 30_000
     value = {"model": "m", "messages": [{"role": "system", "content": text}, {"role": "user", "content": "Hello."}]}
-    assert 60_000 == sum(unit.is_enclosed for unit in opening_units(Prompt.of(value)))
+    assert 60_000 == sum(unit.is_enclosed for unit in Openings().units(Prompt.of(value)))
 
 
 @pytest.mark.parametrize(
@@ -96,3 +99,21 @@ def test_many_brackets_take_no_longer_than_their_number() -> None:
 )
 def test_the_question_is_the_last_paragraph(text: str, expected: tuple[str, str]) -> None:
     assert expected == split_question(text)
+
+
+def test_what_is_remembered_has_few_bytes_and_is_gone_afterwards() -> None:
+    """Lines of one word take most for their text."""
+    tracemalloc.start()
+    try:
+        openings = Openings()
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(60):
+            text = "\n".join(f"{number}" for _ in range(1_600))
+            assert 1_600 == len(openings.keys(Prompt.of({"messages": [{"role": "system", "content": text}]})))
+        gc.collect()
+        assert 1_000_000 < tracemalloc.get_traced_memory()[0] - before < 9_000_000
+        del openings
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < 500_000
+    finally:
+        tracemalloc.stop()

@@ -11,7 +11,7 @@ from prefold.analysis.caches.common import Replica, check_unit
 from prefold.analysis.caches.entries import EntryCache
 from prefold.analysis.caches.prefixes import PrefixCache
 from prefold.analysis.caches.replicas import ROUTERS, USUAL_ROUTING, Fleet
-from prefold.analysis.caches.resolve import rules_of_request
+from prefold.analysis.caches.resolve import judge_of
 from prefold.analysis.caches.shared import SharedPrefixes, can_share
 from prefold.analysis.caches.slots import SlotCache
 from prefold.analysis.caches.spec import CacheSpec
@@ -67,6 +67,7 @@ class _Cache:
 
     def __init__(self, spec: CacheSpec) -> None:
         self._spec = spec
+        self._judge = judge_of(spec)
         self._unit = 0
         self._names: set[str] = set()
         self._models: dict[tuple[str, str, str], CacheModel] = {}
@@ -79,7 +80,7 @@ class _Cache:
         """
         self._unit = self._unit or request.unit
         check_unit(request, self._unit)
-        rules = self._spec.rules or rules_of_request(request)
+        rules = self._judge(request)
         name = request.record.model
         if name not in self._names:
             if len(self._names) < _MOST_MODELS:

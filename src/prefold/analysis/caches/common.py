@@ -53,6 +53,7 @@ def scope_of(request: Request, isolate_tenants: bool) -> Scope:
 
 @lru_cache(maxsize=1024)
 def _scope(model: str, salt: str | None, tenant: str | None) -> Scope:
+    """Kept for the whole process, since all caches ask for it with each request; pure, and a few short names each."""
     if salt is None and tenant is None:
         return Scope(namespace=model)
     # A separator that no header can hold, so that no choice of names makes two scopes one.

@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from prefold.analysis.caches.resolve import PLAIN
+from prefold.analysis.caches.resolve import PLAIN, family_of, provider_and_way
 from prefold.analysis.caches.spec import DEFAULT_POLICY, CacheSpec, Tier
 from prefold.core.units import parse_bytes
 from prefold.errors import UsageError
-from prefold.providers.rules import CacheRules, Control, Provider, providers, rules_for
+from prefold.providers.rules import CacheRules, providers, rules_for
 
 OWN = "own"
 """The cache that each request of a log was sent to."""
@@ -42,14 +42,11 @@ def named_rules(name: str, model: str = "") -> CacheRules | None:
         return None
     if name == PLAIN.provider:
         return PLAIN
-    base, colon, way = name.rpartition(":")
-    control = Control(way) if colon and way in list(Control) else None
-    wanted = (base if control else name).strip()
-    provider = _provider(wanted)
+    provider, wanted, control = provider_and_way(name)
     if provider is None:
         found = rules_for(wanted, control=control) if wanted else None
     else:
-        found = rules_for(model, provider.name, control=control) if model else None
+        found = family_of(name, model)
         found = found or next((rules for rules in provider.families if control in (None, rules.control)), None)
     if found is None:
         known = ", ".join(known.name for known in providers())
@@ -57,6 +54,11 @@ def named_rules(name: str, model: str = "") -> CacheRules | None:
             f"There is no cache {name!r}.", hint=f"Name a model, or one of {OWN}, {PLAIN.provider}, {known}."
         )
     return found
+
+
+def is_provider(name: str) -> bool:
+    """Whether a name that `named_rules` reads means a provider or an engine, whose models may have other rules."""
+    return name not in (OWN, PLAIN.provider) and provider_and_way(name)[0] is not None
 
 
 def parse_capacity(text: str, *, bytes_per_token: int, block_tokens: int) -> int | None:
@@ -185,8 +187,3 @@ def _stacked(tiers: Sequence[Tier], rules: CacheRules) -> tuple[Tier, ...]:
         problem = "is there twice" if wrong[0] in rules.tiers else f"is none of {rules.provider}'s"
         raise UsageError(f"The tier {wrong[0]!r} {problem}.", hint=f"It can have {', '.join(rules.tiers)}, each once.")
     return tuple(sorted(tiers, key=lambda tier: rules.tiers.index(tier.name)))
-
-
-def _provider(name: str) -> Provider | None:
-    wanted = name.lower()
-    return next((known for known in providers() if wanted == known.name or wanted in known.aliases), None)

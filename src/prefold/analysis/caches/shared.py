@@ -85,16 +85,23 @@ class SharedPrefixes:
     def __init__(self, specs: Sequence[CacheSpec], unit: int) -> None:
         self._unit = unit
         self._isolates_tenants = specs[0].isolate_tenants
-        rules = [spec.rules for spec in specs if spec.rules is not None]
-        self._keeps_output = rules[0].keeps_output
-        self._members = [_Member(Steps(own, unit), own.ttls[0] if own.ttls else inf) for own in rules]
-        self._is_timed = any(member.ttl < inf for member in self._members)
+        self._keeps_output = specs[0].rules is not None and specs[0].rules.keeps_output
+        self._members: list[_Member] = []
+        self._is_timed = False
+        for spec in specs:
+            self.add(spec)
         self._leaves: Leaves[float] = Leaves()
         # The value of a node is the time of the latest request that used it.
         self._tree = _GrowingTree(-inf, lambda time, _length: (time, time), self._leaves)
         self._forgot = False
         self._clock = 0
         self._running: list[tuple[float, int, bytes, Scope]] = []
+
+    def add(self, spec: CacheSpec) -> None:
+        """Have another cache share the tree, for models of which no request has come yet."""
+        if (rules := spec.rules) is not None:
+            self._members.append(_Member(Steps(rules, self._unit), rules.ttls[0] if rules.ttls else inf))
+            self._is_timed |= bool(rules.ttls)
 
     def serve(self, request: Request) -> list[Served]:
         """What each cache does for a request, in the order of the specifications.

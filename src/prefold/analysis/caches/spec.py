@@ -40,6 +40,8 @@ class CacheSpec:
         isolate_tenants: whether tenants share nothing, as if each had a salt.
         loss_rate: share of requests for which a cache that promises nothing has nothing.
         seed: of everything that is drawn by chance.
+        by_model: whether `name` is a provider's and `rules` are those of one of its families: a request for a model of
+            another one is then judged by the rules of that.
     """
 
     name: str
@@ -52,3 +54,4 @@ class CacheSpec:
     isolate_tenants: bool = False
     loss_rate: float = 0.0
     seed: int = 0
+    by_model: bool = False

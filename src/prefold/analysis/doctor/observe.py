@@ -12,7 +12,7 @@ import msgspec
 
 from prefold.analysis.attribution import Attribution
 from prefold.analysis.caches.base import Reason, Served
-from prefold.analysis.caches.resolve import rules_of_request
+from prefold.analysis.caches.resolve import judge_of
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.doctor.decompose import Group, Lost, Tally
 from prefold.analysis.doctor.kinds import OTHERS, Kinds
@@ -100,16 +100,16 @@ class Observer:
     """
 
     def __init__(self, spec: CacheSpec) -> None:
-        self._rules = spec.rules
+        self._judge = judge_of(spec)
         self._cache = cache_of_log(spec)
-        self._attribution = Attribution(rules=spec.rules)
+        self._attribution = Attribution(rules_of=self._judge)
         self._kinds = Kinds()
         self._turns: OrderedDict[str, int] = OrderedDict()
 
     def observe(self, request: Request) -> Observation:
         """Send a request to the cache, and say what became of its tokens."""
         lost = self._lost(request, self._cache.serve(request))
-        rules = self._rules or rules_of_request(request)
+        rules = self._judge(request)
         group = self._group(request, rules)
         usage = reported_usage(request)
         if usage is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from prefold.analysis.alerts import Alert, Alerts, Sample, Thresholds
 from prefold.analysis.attribution import Attribution, Break, Row
 from prefold.analysis.caches.base import Reason
-from prefold.analysis.caches.resolve import rules_of_request
+from prefold.analysis.caches.resolve import judge_of
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.encode import Encoder
 from prefold.analysis.named_replicas import cache_of_log
@@ -100,10 +100,10 @@ class Watch:
 
     def __init__(self, spec: CacheSpec, encoder: Encoder, thresholds: Thresholds | None = None) -> None:
         self.summary = Summary()
-        self._rules = spec.rules
+        self._judge = judge_of(spec)
         self._cache = cache_of_log(spec)
         self._encoder = encoder
-        self._attribution = Attribution(rules=spec.rules)
+        self._attribution = Attribution(rules_of=self._judge)
         self._alerts = Alerts(thresholds)
 
     def see(self, record: Record, now: float) -> Iterator[BreakSeen | Alert]:
@@ -168,7 +168,7 @@ class Watch:
             lost_tokens=row.tokens,
             before=shown.before if shown else "",
             after=shown.after if shown else "",
-            fix=shown.fix if shown and shown.before else _fix(row.cause, self._rules or rules_of_request(request)),
+            fix=shown.fix if shown and shown.before else _fix(row.cause, self._judge(request)),
             count=max(1, breaks[kind]),
             miss_reason=record.miss_reason,
         )

@@ -10,7 +10,7 @@ versions the instructions, has a text that stands for it, see `prefold.analysis.
 
 A rollout that was forked, or whose subagent was given the conversation, begins with a copy of the lines of the other
 one, under the time of the fork. So that their requests count once, a request is named after the first of these
-rollouts and after its answer.
+rollouts and after what was counted up to its answer, or else after all that was said up to there.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Response:
         text: its words.
         calls: whether it calls a tool.
         total: what the rollout counted up to its end; None where that has not come.
-        checksum: of its items.
+        checksum: of all items of the rollout up to its last one.
     """
 
     body: Body
@@ -114,6 +114,7 @@ class _Rollout:
         self._root = ""  # the session that this one, or the one that it was forked from, and so on, was forked from
         self._model = ""
         self._time: float | None = None  # of the latest item that is not the model's
+        self._checksum = 0  # of all items so far, those that were rolled back or compacted as well
         self._users: list[int] = []  # items before each message of the user
         self._response: _Response | None = None
         self._usage: Usage | None = None  # came before the answer that it counts
@@ -176,6 +177,7 @@ class _Rollout:
     def _read_item(self, item: Mapping[str, Any], place: Place, time: float | None) -> Record | None:
         is_message = item.get("type") == "message"
         rendered = dumped(item)
+        self._checksum = zlib.crc32(rendered, self._checksum)
         finished = None
         if item.get("type") in _ANSWERS or (is_message and item.get("role") == "assistant"):
             if self._response is not None and self._response.is_over:
@@ -186,7 +188,7 @@ class _Rollout:
                 self._response.total = self._total if self._usage else None
                 self._usage = None
             self._response.end = time
-            self._response.checksum = zlib.crc32(rendered, self._response.checksum)
+            self._response.checksum = self._checksum
             self._response.calls |= item.get("type") in _CALLS
             self._response.text += (text_of(item.get("content")) or "") if is_message else ""
         else:

@@ -182,7 +182,8 @@ class RagPulse:
 
     name = "ragpulse"
 
-    _PARTS = ("sys_prompt", "passages_ids", "history", "web_search", "user_input")  # in the order of the prompt
+    _RULES, _PASSAGES = "sys_prompt", "passages_ids"
+    _PARTS = (_RULES, _PASSAGES, "history", "web_search", "user_input")  # in the order of the prompt
     _LENGTHS = ("1_sys_prompt", "2_passages", "3_history", "4_user_input", "5_web_search")
 
     def recognises(self, head: Head, /) -> bool:
@@ -207,20 +208,20 @@ class RagPulse:
             ids = value.get("hash_ids")
             if not isinstance(ids, dict):
                 raise InvalidRequest("There are no hash_ids.", hint="Check the trace.")
-            parts = [part for field in self._PARTS if isinstance(ids.get(field), list) for part in ids[field]]
-            if unknown := [part for part in parts if not isinstance(part, int) or part not in lengths]:
+            named = [(field, part) for field in self._PARTS if isinstance(ids.get(field), list) for part in ids[field]]
+            if unknown := [part for _, part in named if not isinstance(part, int) or part not in lengths]:
                 raise InvalidRequest(f"Nothing says how long part {unknown[0]} is.", hint="Check the files of lengths.")
-            run = b"".join(pack((part,)) * lengths[part] for part in parts)
-            ends = tuple(accumulate(lengths[part] for part in parts if lengths[part]))
-            rules = ids.get(self._PARTS[0])
+            parts = [(field, part) for field, part in named if lengths[part]]
+            run = b"".join(pack((part,)) * lengths[part] for _, part in parts)
             return Record(
                 content=TracedPrompt(
                     run,
                     1,
                     ids_in(run),
-                    ends,
-                    system_end=sum(lengths[part] for part in rules) if isinstance(rules, list) else 0,
+                    tuple(accumulate(lengths[part] for _, part in parts)),
+                    system_end=sum(lengths[part] for field, part in parts if field == self._RULES),
                     names_content=True,
+                    documents=tuple(index for index, (field, _) in enumerate(parts) if field == self._PASSAGES),
                 ),
                 place=source.place(source.number),
                 time=real(value.get("timestamp")),

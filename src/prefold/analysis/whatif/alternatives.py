@@ -13,10 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import islice
 from types import MappingProxyType
 
-from prefold.analysis.record import Body, Record
+from prefold.analysis.record import Blocks, Body, Record
+from prefold.analysis.traced import TracedPrompt
 from prefold.analysis.whatif.histories import Kept, summarised, truncated
+from prefold.analysis.whatif.standins import Names, is_named, restored, stand_in
 from prefold.errors import InvalidRequest, UsageError
 from prefold.prompts.breakpoints.markers import Form, with_markers
 from prefold.prompts.breakpoints.plan import plan_breakpoints, rules_to_plan
@@ -105,16 +108,27 @@ def _body(record: Record) -> Body:
     return record.content
 
 
-def _edited(records: Iterable[Record], edit: _Edit) -> Iterator[Record]:
+def _movable(record: Record) -> Body:
+    """The request, or a text for its ids; for changes that move parts of prompts and alter none of them."""
+    content = record.content
+    return stand_in(content, record.model) if isinstance(content, TracedPrompt) and is_named(content) else _body(record)
+
+
+def _edited(records: Iterable[Record], edit: _Edit, body_of: Callable[[Record], Body] = _body) -> Iterator[Record]:
     """Records with another prompt each; bodies that cannot be read stay for others to complain of."""
     for record in records:
-        body = _body(record)
+        body = body_of(record)
         try:
             prompt = edit(record, body.prompt)
         except InvalidRequest:
             yield record
             continue
-        content = body if prompt is body.prompt else Body(prompt.render(), prompt.dialect)
+        content: Body | Blocks = record.content
+        if prompt is not body.prompt:
+            if isinstance(content, TracedPrompt):
+                content = restored(content, prompt)
+            else:
+                content = Body(prompt.render(), prompt.dialect)
         yield replace(record, content=content, usage=None, ttft=None, miss_reason="")
 
 
@@ -125,7 +139,7 @@ def _each(edit: Callable[[Prompt], Prompt]) -> Callable[[Iterable[Record], int],
 def _readable(records: Iterable[Record]) -> Iterator[Logged]:
     for record in records:
         try:
-            prompt = _body(record).prompt
+            prompt = _movable(record).prompt
             _ = prompt.segments
         except InvalidRequest:
             continue
@@ -144,8 +158,9 @@ class _Prompts(Iterable[Logged]):
 
 def _reordered(records: Iterable[Record], _number: int) -> Iterator[Record]:
     log = _Prompts(records)
-    proposal = propose(analyse(log), log)
-    yield from _edited(records, lambda _record, prompt: proposal.apply(prompt))
+    is_trace = any(isinstance(record.content, Blocks) for record in islice(records, 1))
+    proposal = propose(analyse(log), log, Names() if is_trace else None)
+    yield from _edited(records, lambda _record, prompt: proposal.apply(prompt), _movable)
 
 
 class _Asked(Mapping[str, int]):
@@ -180,7 +195,7 @@ def _document_ids(prompt: Prompt) -> set[str]:
 
 def _by_popularity(records: Iterable[Record], _number: int) -> Iterator[Record]:
     uses = count_uses(_document_ids(logged.prompt) for logged in _readable(records))
-    yield from _edited(records, lambda _record, prompt: _ordered_documents(prompt, uses))
+    yield from _edited(records, lambda _record, prompt: _ordered_documents(prompt, uses), _movable)
 
 
 def _kept(records: Iterable[Record], _number: int) -> Iterator[Record]:
@@ -277,7 +292,9 @@ ALTERNATIVES: Mapping[str, Alternative] = MappingProxyType(
         ),
         "documents_by_id": Alternative(
             "Retrieved documents that stand next to each other are sorted by id.",
-            _each(lambda prompt: _ordered_documents(prompt, None)),
+            lambda records, _number: _edited(
+                records, lambda _record, prompt: _ordered_documents(prompt, None), _movable
+            ),
         ),
         "documents_by_popularity": Alternative(
             "Retrieved documents that stand next to each other come in order of how many requests have them.",

@@ -6,8 +6,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
+from sys import getsizeof
 
 from prefold.prompts.prompt import Prompt, Section, Segment, Stability
 
@@ -29,10 +29,12 @@ _FENCE = re.compile(r"^ {0,3}(```|~~~|\"\"\"|\'\'\')", re.MULTILINE)
 _BRACKETS = {"}": "{", "]": "["}
 _BRACKET = re.compile(r"[{}\[\]]")
 _TABLE_ROW = re.compile(r"^[ \t]*\|", re.MULTILINE)
-_REMEMBERED = 512
-"""Texts whose units are kept: turns of a conversation have the same opening, and a log is read several times."""
-_LONGEST_REMEMBERED = 8_000
-"""Characters of such a text. All of them with their units take 24 MB in lines of 12 words, 130 MB in lines of one."""
+_REMEMBERED = 8_000_000
+"""Bytes of texts and their units that are kept..."""
+_LONGEST_REMEMBERED = 1_000_000
+"""...and of one of them."""
+_UNIT_BYTES = 300
+"""What a unit takes beside the characters of its text and its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +81,40 @@ def split_question(text: str) -> tuple[str, str]:
     return text[:cut], text[cut:]
 
 
-def opening_units(prompt: Prompt) -> list[Unit]:
-    """The opening of a prompt in units, in order."""
-    return [
-        Unit(segment, piece.start, piece.text, is_enclosed=piece.is_enclosed)
-        for segment, text in _opening(prompt)
-        for piece in _pieces(text)
-    ]
+class Openings:
+    """Cuts openings into units, and remembers those of some megabytes of text.
 
+    Turns of a conversation have the same opening, and a log is read several times.
+    """
 
-def opening_keys(prompt: Prompt) -> list[str]:
-    """The key of each of its `opening_units`."""
-    return [piece.key for _, text in _opening(prompt) for piece in _pieces(text)]
+    def __init__(self) -> None:
+        self._pieces: dict[str, Sequence[_Piece]] = {}
+        self._size = 0
+
+    def units(self, prompt: Prompt) -> list[Unit]:
+        """The opening of a prompt in units, in order."""
+        return [
+            Unit(segment, piece.start, piece.text, is_enclosed=piece.is_enclosed)
+            for segment, text in _opening(prompt)
+            for piece in self._pieces_of(text)
+        ]
+
+    def keys(self, prompt: Prompt) -> list[str]:
+        """The key of each of its `units`."""
+        return [piece.key for _, text in _opening(prompt) for piece in self._pieces_of(text)]
+
+    def _pieces_of(self, text: str) -> Sequence[_Piece]:
+        pieces = self._pieces.get(text)
+        if pieces is None:
+            pieces = _cut_up(text)
+            size = 3 * getsizeof(text) + _UNIT_BYTES * len(pieces)
+            if size <= _LONGEST_REMEMBERED:
+                if self._size + size > _REMEMBERED:
+                    self._pieces.clear()
+                    self._size = 0
+                self._pieces[text] = pieces
+                self._size += size
+        return pieces
 
 
 def _opening(prompt: Prompt) -> list[tuple[Segment, str]]:
@@ -112,15 +136,6 @@ class _Piece:
     text: str
     is_enclosed: bool
     key: str
-
-
-def _pieces(text: str) -> Sequence[_Piece]:
-    return _remembered_pieces(text) if len(text) <= _LONGEST_REMEMBERED else _cut_up(text)
-
-
-@lru_cache(_REMEMBERED)
-def _remembered_pieces(text: str) -> Sequence[_Piece]:
-    return _cut_up(text)
 
 
 def _cut_up(text: str) -> Sequence[_Piece]:

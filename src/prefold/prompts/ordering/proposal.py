@@ -7,14 +7,14 @@ Only whole lines and sentences move, with the heading or the tags around them, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
-from typing import Any
+from typing import Any, Protocol
 
 from prefold.prompts.dialects import tool_name
 from prefold.prompts.logged import Logged
-from prefold.prompts.ordering.opening import is_one_text, opening_units, split_question
+from prefold.prompts.ordering.opening import is_one_text, split_question
 from prefold.prompts.ordering.reorder import opening_moves, reordered
 from prefold.prompts.ordering.variation import Family, Variation
 from prefold.prompts.paths import Path
@@ -23,13 +23,34 @@ from prefold.prompts.tokens import TokenCounter, counter_for
 from prefold.prompts.view import view_of
 
 _BLOCK = 64
-"""Characters, some 16 tokens: caches are read in blocks of about that."""
+"""Characters, some 16 tokens; see `Measure`."""
 _MOST_BLOCKS = 2_000_000
 """Blocks remembered when shares are measured; the oldest are forgotten first, as in a cache."""
 _SHOWN = 60
 """Characters of a span that are shown."""
 _OPENING, _MESSAGES, _BEHIND = 10, 20, 30
 """Parts of a prompt in order, after the tools; what is late in the opening has its rank added."""
+
+
+class Measure(Protocol):
+    """How long texts are."""
+
+    def size(self, text: str) -> int:
+        """In a unit to which tokens are about proportional."""
+
+    def blocks(self, text: str) -> Sequence[str]:
+        """The blocks from its beginning that caches hold; what is left at its end is in none."""
+
+
+class _Characters:
+    """Measures texts that models read: in bytes, and in blocks of characters."""
+
+    def size(self, text: str) -> int:
+        """Bytes of UTF-8, to which tokens are about proportional in any script."""
+        return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+
+    def blocks(self, text: str) -> Sequence[str]:
+        return [text[start : start + _BLOCK] for start in range(0, len(text) - _BLOCK + 1, _BLOCK)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,26 +115,41 @@ class Proposal:
     @property
     def moves(self) -> tuple[Span, ...]:
         """What moves, in the latest request of each family."""
-        return tuple(span for family in self.variation.families for span in self.spans(family) if span.goes_to)
+        return self.moves_in()
+
+    def moves_in(self, tokens_of: Callable[[str], int] | None = None) -> tuple[Span, ...]:
+        """The same, with tokens counted in another way than by the tokenizer of each family's model."""
+        return tuple(
+            span
+            for family in self.variation.families
+            for span in _spans(family, self._sections_of(family), tokens_of or counter_for(family.example.model).count)
+            if span.goes_to
+        )
 
     def spans(self, family: Family, counter: TokenCounter | None = None) -> tuple[Span, ...]:
         """The latest request of a family, part by part, in the order in which the model reads it now."""
-        sections = self.sections if self.apply(family.example) is not family.example else frozenset[Section]()
-        return tuple(_spans(family, sections, counter or counter_for(family.example.model)))
+        counter = counter or counter_for(family.example.model)
+        return tuple(_spans(family, self._sections_of(family), counter.count))
+
+    def _sections_of(self, family: Family) -> frozenset[Section]:
+        """What is put in order in the latest request of a family."""
+        return self.sections if self.apply(family.example) is not family.example else frozenset()
 
 
-def propose(variation: Variation, log: Iterable[Logged]) -> Proposal:
+def propose(variation: Variation, log: Iterable[Logged], measure: Measure | None = None) -> Proposal:
     """Find the order with the largest cacheable share.
 
     Args:
         variation: what varies in the log, from `analyse`.
         log: the same requests, which are read once for each order that is tried, four times at most.
+        measure: what says how long its texts are; None for what models read as it stands there.
     """
+    measure = measure or _Characters()
     sections = frozenset(section for family in variation.families for section in _varying(family))
     candidates = [frozenset[Section](), *(frozenset({section}) for section in sorted(sections))]
     if len(sections) > 1:
         candidates.append(sections)
-    shares = [_share(variation, log, sections) for sections in candidates]
+    shares = [_share(variation, log, sections, measure) for sections in candidates]
     best = max(range(len(candidates)), key=lambda number: (round(shares[number], 6), -number))
     return Proposal(variation, candidates[best], shares[0], shares[best])
 
@@ -140,10 +176,10 @@ def _ordered_once(prompt: Prompt, variation: Variation, sections: frozenset[Sect
 # -------------------------------------------------------------------------------------------------- cacheable share
 
 
-def _share(variation: Variation, log: Iterable[Logged], sections: frozenset[Section]) -> float:
+def _share(variation: Variation, log: Iterable[Logged], sections: frozenset[Section], measure: Measure) -> float:
     if variation.requests == 1:
-        return max((_stable_share(family, variation, sections) for family in variation.families), default=0.0)
-    seen = _Blocks()
+        return max((_stable_share(family, variation, sections, measure) for family in variation.families), default=0.0)
+    seen = _Blocks(measure)
     read = total = 0
     for logged in log:
         prompt = _ordered(logged.prompt, variation, sections)
@@ -153,7 +189,7 @@ def _share(variation: Variation, log: Iterable[Logged], sections: frozenset[Sect
     return read / total if total else 0.0
 
 
-def _stable_share(family: Family, variation: Variation, sections: frozenset[Section]) -> float:
+def _stable_share(family: Family, variation: Variation, sections: frozenset[Section], measure: Measure) -> float:
     """What of a single request lies before the first part that changes with the conversation or the request."""
     prompt = _ordered(family.example, variation, sections)
     view = view_of(prompt)
@@ -167,38 +203,33 @@ def _stable_share(family: Family, variation: Variation, sections: frozenset[Sect
     if said is not None:
         rules = split_question(said.text)[0] if is_one_text(prompt) else ""
         unstable.append(starts[said.path] + len(rules))
-    return _size(view.text[: min(unstable, default=None)]) / _size(view.text) if view.text else 0.0
+    size = measure.size(view.text)
+    return measure.size(view.text[: min(unstable, default=None)]) / size if size else 0.0
 
 
 class _Blocks:
     """Blocks of requests seen so far, each known by all that comes before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, measure: Measure) -> None:
+        self._measure = measure
         self._seen: dict[int, None] = {}
 
     def add(self, text: str, model: str) -> tuple[int, int]:
         """Note a request; returns the size of what it begins with that an earlier one began with too, and its own."""
-        size = _size(text)
-        is_ascii = size == len(text)
+        blocks = self._measure.blocks(text)
         chain = hash(model)
         begun = 0
         is_known = True
-        for start in range(0, len(text) - _BLOCK + 1, _BLOCK):
-            block = text[start : start + _BLOCK]
+        for block in blocks:
             chain = hash((chain, block))
             is_known = is_known and chain in self._seen
             if is_known:
-                begun += _BLOCK if is_ascii else _size(block)
+                begun += 1
             else:
                 self._seen[chain] = None
         while len(self._seen) > _MOST_BLOCKS:
             del self._seen[next(iter(self._seen))]
-        return begun, size
-
-
-def _size(text: str) -> int:
-    """Bytes of UTF-8, to which tokens are about proportional in any script."""
-    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+        return self._measure.size("".join(blocks[:begun])), self._measure.size(text)
 
 
 # ------------------------------------------------------------------------------------------------------------ spans
@@ -227,7 +258,7 @@ class _Part:
     goes_to: str = ""
 
 
-def _spans(family: Family, sections: frozenset[Section], counter: TokenCounter) -> Iterator[Span]:
+def _spans(family: Family, sections: frozenset[Section], tokens_of: Callable[[str], int]) -> Iterator[Span]:
     """The example of a family in spans that together are its view."""
     text = view_of(family.example).text
     groups = [
@@ -237,7 +268,7 @@ def _spans(family: Family, sections: frozenset[Section], counter: TokenCounter) 
         )
     ]
     starts = [0, *(group[-1].end for group in groups)]
-    tokens = [counter.count(text[start:end]) for start, end in pairwise(starts)]
+    tokens = [tokens_of(text[start:end]) for start, end in pairwise(starts)]
     now_at = list(accumulate(tokens, initial=0))
     proposed = sorted(range(len(groups)), key=lambda number: (groups[number][0].order, number))
     proposed_at = dict(zip(proposed, accumulate((tokens[number] for number in proposed), initial=0), strict=False))
@@ -263,7 +294,7 @@ def _parts(family: Family, sections: frozenset[Section]) -> Iterator[_Part]:
     moves = opening_moves(prompt, family)
     if Section.SYSTEM not in sections:
         moves = replace(moves, leaving=(), late=())
-    units = moves.units or family.units(prompt) or opening_units(prompt)
+    units = moves.units or family.units(prompt) or family.openings.units(prompt)
     end_of_opening = "before the last paragraph" if is_one_text(prompt) else "to the end of the system text"
     places: dict[Path, list[int]] = {}
     for place, unit in enumerate(units):

@@ -19,7 +19,7 @@ from prefold.prompts.dialects import tool_name
 from prefold.prompts.logged import Conversations, Logged
 from prefold.prompts.ordering.alignment import align, gaps_of
 from prefold.prompts.ordering.expectation import expected_stability, only_dates_differ
-from prefold.prompts.ordering.opening import Unit, opening_keys, opening_units
+from prefold.prompts.ordering.opening import Openings, Unit
 from prefold.prompts.prompt import Prompt, Section, Stability
 
 _MOSTLY = 0.95
@@ -83,6 +83,7 @@ class Family:
         is_tool_order_fixed: whether tools always come in the same order.
         expected: how often each anchor is likely to vary all the same, where the family is too small to tell: of one
             request nothing is known, of one conversation or day not what it shares with no other.
+        openings: cuts openings into units.
     """
 
     example: Prompt
@@ -92,6 +93,7 @@ class Family:
     tools: Mapping[str, Stability]
     is_tool_order_fixed: bool
     expected: Mapping[str, Stability]
+    openings: Openings = field(repr=False, compare=False)
 
     def units(self, prompt: Prompt) -> list[Unit] | None:
         """The opening of a prompt of this family, each unit with its stability.
@@ -99,7 +101,7 @@ class Family:
         Returns:
             None if a place that every request filled is empty: the prompt has been put in another order already.
         """
-        units = opening_units(prompt)
+        units = self.openings.units(prompt)
         keys = [unit.key for unit in units]
         anchors = set(self.anchors)
         contents: dict[int, list[int]] = {}
@@ -136,10 +138,11 @@ class Variation:
     families: tuple[Family, ...]
     outside: int
     _index: Mapping[str, tuple[int, ...]] = field(repr=False)
+    _openings: Openings = field(repr=False, compare=False)
 
     def family_of(self, prompt: Prompt) -> Family | None:
         """The family that a prompt belongs to."""
-        keys = opening_keys(prompt)
+        keys = self._openings.keys(prompt)
         found = _related(keys, [family.anchors for family in self.families], self._index)
         return None if found is None else self.families[found]
 
@@ -155,12 +158,13 @@ def analyse(log: Iterable[Logged]) -> Variation:
     """
     if iter(log) is log:
         raise TypeError("a log is read more than once; give a list or a RequestLog, not an iterator")
+    openings = Openings()
     drafts: list[_Draft] = []
     index: dict[str, list[int]] = {}
     requests = 0
     for logged in log:
         requests += 1
-        keys = opening_keys(logged.prompt)
+        keys = openings.keys(logged.prompt)
         number = _related(keys, [draft.reference for draft in drafts], index)
         if number is None and len(drafts) < _MOST_FAMILIES:
             number = len(drafts)
@@ -169,12 +173,12 @@ def analyse(log: Iterable[Logged]) -> Variation:
                 index.setdefault(key, []).append(number)
         if number is not None:
             drafts[number].count(keys)
-    watches = [_Watch(draft.anchors()) for draft in drafts]
+    watches = [_Watch(draft.anchors(), openings) for draft in drafts]
     conversations = Conversations()
     outside = 0
     for logged in log:
         conversation = conversations.of(logged)
-        keys = opening_keys(logged.prompt)
+        keys = openings.keys(logged.prompt)
         number = _related(keys, [draft.reference for draft in drafts], index)
         if number is None:
             outside += 1
@@ -186,7 +190,8 @@ def analyse(log: Iterable[Logged]) -> Variation:
     for number, family in enumerate(families):
         for key in set(family.anchors):
             final.setdefault(key, []).append(number)
-    return Variation(requests, tuple(families), outside, {key: tuple(numbers) for key, numbers in final.items()})
+    final_index = {key: tuple(numbers) for key, numbers in final.items()}
+    return Variation(requests, tuple(families), outside, final_index, openings)
 
 
 def _related(keys: Sequence[str], openings: Sequence[Sequence[str]], index: Mapping[str, Sequence[int]]) -> int | None:
@@ -249,8 +254,9 @@ class _Tally:
 class _Watch:
     """A family while its gaps are watched."""
 
-    def __init__(self, anchors: tuple[str, ...]) -> None:
+    def __init__(self, anchors: tuple[str, ...], openings: Openings) -> None:
         self._anchors = anchors
+        self._openings = openings
         self._example: Prompt | None = None
         self._requests = 0
         self._steps_in_conversation = 0
@@ -328,6 +334,7 @@ class _Watch:
             tools,
             self._is_tool_order_fixed,
             expected,
+            self._openings,
         )
 
     def _gaps(self, slots: Mapping[_Place, Slot], expected: Mapping[str, Stability]) -> dict[int, Gap]:
@@ -367,7 +374,7 @@ class _Watch:
             undecided.add(Stability.SESSION)
         anchors = set(self._anchors)
         expected: dict[str, Stability] = {}
-        for unit in opening_units(example) if undecided else ():
+        for unit in self._openings.units(example) if undecided else ():
             if unit.key in anchors:
                 before = unit.segment.text[max(0, unit.start - _CONTEXT) : unit.start]
                 expected[unit.key] = expected_stability(before + unit.text, len(before))
