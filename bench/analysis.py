@@ -9,7 +9,8 @@ the system prompt breaks every prefix. Each job runs in a process of its own; it
     read        the log as records
     encode      records as requests, with exact tokens
     attribute   every token to one reason, under a cache that keeps all
-    report      `prefold report LOG --json -`
+    report      `prefold report LOG --json -`, which works in two processes: the memory is that of the larger one
+    simulate    `prefold simulate LOG --json`: one cache, in one process
     peers       `promptcachelint report` (0.1.0) and `kvlint analyze` (0.1.1), where BIN has them; the former reads the
                 same bodies in records of its own form, the latter needs a folder with a tokenizer of `transformers`
 """
@@ -158,6 +159,7 @@ def main() -> int:
         prefold = [sys.executable, "-m", "prefold"]
         jobs = {name: ["--stage", name, str(plain)] for name in ("read", "encode", "attribute")}
         jobs["report"] = [*prefold, "report", str(plain), "--json", "-"]
+        jobs["simulate"] = [*prefold, "simulate", str(plain), "--json"]
         if options.peers:
             jobs["promptcachelint"] = [str(options.peers / "promptcachelint"), "report", "--json", str(recorded)]
             if options.tokenizer:

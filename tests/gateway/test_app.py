@@ -20,12 +20,17 @@ from tests.gateway.support import (
     Peer,
     RunningGateway,
     Upstream,
+    chunk_of,
     config_of,
     eventually,
+    read_until,
     running,
     serving,
+    sse,
     well,
 )
+
+from prefold.gateway.router import Decision
 
 GREEDY = {**HELLO, "temperature": 0}
 STREAM = {**GREEDY, "stream": True, "stream_options": {"include_usage": True}}
@@ -116,6 +121,23 @@ def test_pages(gateway: RunningGateway) -> None:
     assert b"prefold_requests_total" in gateway.get("/metrics").body
 
 
+def test_a_model_is_shown_as_in_the_list(tmp_path: Path) -> None:
+    upstream = Upstream("a")
+    with running(upstream), serving(config_of(upstream, replica='models = ["m", "org/m"]'), tmp_path) as gateway:
+        for card in gateway.get("/v1/models").json["data"]:
+            assert card == gateway.get(f"/v1/models/{card['id']}").json
+        assert (404, "model_not_found") == gateway.get("/v1/models/other").code
+        assert 404 == gateway.get("/v1/models/").status
+        assert 405 == gateway.post({}, "/v1/models/m").status
+
+
+@pytest.mark.parametrize("body", [b'{"model":"\\ud800"}', b'{"model":"m","a":"\\ud800","b":"and so on"}'])
+def test_half_a_surrogate_pair_is_refused_with_its_place(gateway: RunningGateway, body: bytes) -> None:
+    reply = gateway.post(body)
+    assert 400 == reply.status
+    assert "surrogate pair (byte" in reply.json["error"]["message"]
+
+
 def test_usage_is_counted_once(gateway: RunningGateway) -> None:
     def tokens() -> tuple[float, float]:
         return (
@@ -129,6 +151,60 @@ def test_usage_is_counted_once(gateway: RunningGateway) -> None:
     gateway.post({**HELLO, "max_tokens": 9}, "/v1/messages")
     gateway.post({**HELLO, "max_tokens": 9, "stream": True}, "/v1/messages")
     assert (hits + 4 * 6, misses + 4 * 4) == tokens()
+
+
+@pytest.mark.parametrize(
+    ("path", "leaves"),
+    [("/v1/chat/completions", False), ("/v1/chat/completions", True), ("/v1/messages", True)],
+    ids=["stays", "leaves", "leaves though the prompt was counted"],
+)
+def test_a_stream_without_usage_counts_by_what_was_relayed(
+    upstream: Upstream, tmp_path: Path, path: str, leaves: bool
+) -> None:
+    async def tell(peer: Peer) -> None:
+        await peer.begin_events()
+        if "messages" in path:
+            usage = {"input_tokens": 9, "output_tokens": 1}
+            await peer.events(sse({"type": "message_start", "message": {"usage": usage}}))
+        for number in range(100):
+            await peer.events(sse(chunk_of({"content": f"w{number}"})))
+        if leaves:
+            await peer.until_left()
+        await peer.events(sse("[DONE]"))
+        await peer.end_events()
+
+    upstream.behaviour = tell
+    budget = '[[group]]\nname = "default"\ntokens_per_minute = 100'
+    config = config_of(upstream, replica='speaks = ["openai", "anthropic"]', more=budget)
+    with serving(config, tmp_path) as gateway:
+        with gateway.asking({**HELLO, "stream": True}, path) as connection:
+            read_until(connection, b"w99" if leaves else b"[DONE]")
+        outcome = "client_gone" if leaves else "done"
+        eventually(lambda: 1 == gateway.metric("prefold_requests_total", outcome=outcome), "the end")
+        assert 429 == gateway.post().status
+
+
+@pytest.mark.parametrize(("path", "status"), [("/v1/chat/completions", 429), ("/v1/embeddings", 200)])
+def test_a_whole_answer_without_usage_counts_where_a_model_wrote_it(
+    upstream: Upstream, tmp_path: Path, path: str, status: int
+) -> None:
+    async def tell(peer: Peer) -> None:
+        await peer.answer(200, {"object": "list", "data": [0.25] * 1_000})
+
+    upstream.behaviour = tell
+    budget = '[[group]]\nname = "default"\ntokens_per_minute = 100'
+    with serving(config_of(upstream, more=budget), tmp_path) as gateway:
+        assert [200, status] == [gateway.post(path=path).status for _ in range(2)]
+
+
+def test_a_refusal_counts_the_prompt_alone(upstream: Upstream, tmp_path: Path) -> None:
+    async def refuse(peer: Peer) -> None:
+        await peer.answer(400, {"error": {"message": "no " * 1_000, "type": "t"}})
+
+    upstream.behaviour = refuse
+    budget = '[[group]]\nname = "default"\ntokens_per_minute = 100'
+    with serving(config_of(upstream, more=budget), tmp_path) as gateway:
+        assert [400, 400, 400] == [gateway.post().status for _ in range(3)]
 
 
 # Routing
@@ -202,6 +278,28 @@ def test_the_least_busy_one_is_taken(three: list[Upstream], tmp_path: Path) -> N
             assert [("c", "least_pending")] * 3 == [replica_of(gateway, HELLO) for _ in range(3)]
         finally:
             release.set()
+
+
+def test_who_comes_next_knows_of_a_prompt_on_its_way(three: list[Upstream], tmp_path: Path) -> None:
+    seen: list[bool] = []
+    sent: list[Decision] = []
+
+    async def look(peer: Peer) -> None:
+        seen.append(bool(sent))
+        await well(peer)
+
+    three[0].behaviour = look
+    with serving(config_of(three[0]), tmp_path) as gateway:
+        router = gateway.gateway.app.parts.router
+        tell = router.sent
+
+        def note(decision: Decision) -> None:
+            sent.append(decision)
+            tell(decision)
+
+        router.sent = note
+        assert 200 == gateway.post().status
+    assert [True] == seen
 
 
 def test_models_go_to_those_that_serve_them(tmp_path: Path) -> None:

@@ -15,8 +15,10 @@ pytest.importorskip("uvicorn")
 from tests.gateway.support import (
     HELLO,
     PATIENCE,
+    Peer,
     RunningGateway,
     Upstream,
+    completion_of,
     config_of,
     serving,
 )
@@ -117,6 +119,53 @@ def test_headers_of_the_connection_and_of_ours_do_not_go_upstream(gateway: Runni
     )
     assert not {name for name in request.headers if name.startswith("x-prefold")} | {"te"} & request.headers.keys()
     assert f"127.0.0.1:{upstream.port}" == request.headers["host"]
+
+
+@pytest.mark.parametrize("head", [b"x-a: " + b"a" * (64 << 10), b"x: y\r\n" * 100], ids=["bytes", "headers"])
+def test_a_head_without_measure_is_refused(gateway: RunningGateway, upstream: Upstream, head: bytes) -> None:
+    answer = gateway.raw(head_of(0)[:-2] + head + b"\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert [] == upstream.requests
+
+
+@pytest.mark.parametrize("begun", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nhost: "])
+def test_a_head_that_does_not_come_is_given_up(gateway: RunningGateway, begun: bytes) -> None:
+    assert (b"HTTP/1.1 408 " if begun else b"") == gateway.raw(begun)[:13]
+
+
+def test_trailers_are_no_headers(gateway: RunningGateway, upstream: Upstream) -> None:
+    body = json.dumps(HELLO).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\nx-who: ann\r\nconnection: close\r\n"
+    chunks = b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\nx-who: bob\r\nx-more: 1\r\n\r\n" % (len(body), body)
+    assert gateway.raw(head + chunks).startswith(b"HTTP/1.1 200 ")
+    [request] = upstream.requests
+    assert body == request.body
+    assert "ann" == request.headers["x-who"]
+    assert "x-more" not in request.headers
+
+
+def test_there_is_one_date(gateway: RunningGateway, upstream: Upstream) -> None:
+    async def dated(peer: Peer) -> None:
+        await peer.answer(200, completion_of("Hello"), date="Thu, 01 Jan 1970 00:00:00 GMT")
+
+    upstream.behaviour = dated
+    body = json.dumps(HELLO).encode()
+    answer = gateway.raw(head_of(len(body), "connection: close") + body)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert 1 == answer.count(b"\r\ndate: ")
+    assert b"1970" not in answer
+
+
+def test_absurd_usage_is_not_believed(gateway: RunningGateway, upstream: Upstream) -> None:
+    async def boasting(peer: Peer) -> None:
+        usage = {"prompt_tokens": 10**30, "completion_tokens": 10**30}
+        await peer.answer(200, {**completion_of("Hello"), "usage": usage})
+
+    upstream.behaviour = boasting
+    before = gateway.metric("prefold_answers_without_usage_total")
+    assert 200 == gateway.post().status
+    assert before + 1 == gateway.metric("prefold_answers_without_usage_total")
+    assert not {str(10**30), "1e+30"} & set(gateway.metrics.split())
 
 
 def test_a_body_without_an_end_is_given_up(gateway: RunningGateway, upstream: Upstream) -> None:

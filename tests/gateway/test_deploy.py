@@ -1,3 +1,4 @@
+import asyncio
 import http.server
 import json
 import re
@@ -16,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from prefold.cli.serve import serve
+from prefold.gateway.assembly import Gateway
 from prefold.gateway.call import Api
 from prefold.gateway.config import GatewayConfig, Kind, ReplicaTable
 from prefold.gateway.gauges import Reading, ReplicaReading
-from prefold.gateway.load_config import load_config
 from prefold.gateway.meter import Metering
 from prefold.providers.prices import Prices
 
@@ -293,13 +294,23 @@ def test_prometheus_takes_the_rules(prometheus):
 # Containers
 
 
-def test_the_gateways_configuration_can_be_loaded(tmp_path):
+def built(text, folder):
+    """The configuration of a gateway that was built from a file, but not started."""
+    path = folder / "gateway.toml"
+    path.write_text(text)
+    gateway = Gateway(
+        path, {}, engine=None, state_folder=folder, prices=None, clock=time.monotonic, now=lambda: 1_800_000_000.0
+    )
+    asyncio.run(gateway.close())
+    return gateway.app.parts.config
+
+
+def test_a_gateway_can_be_built_from_its_configuration(tmp_path):
     text = (DEPLOY / "compose" / "gateway.toml").read_text()
     secret = tmp_path / "secret"
     secret.write_text("5" * 64)
-    path = tmp_path / "gateway.toml"
-    path.write_text(text.replace("/run/secrets/salt_secret", str(secret)))
-    config = load_config(path, {})
+    text = text.replace("/run/secrets/salt_secret", str(secret)).replace("/var/log/prefold", str(tmp_path))
+    config = built(text, tmp_path)
     assert ["engine-1", "engine-2"] == [replica.name for replica in config.replica]
 
 
@@ -429,16 +440,13 @@ def test_objects_follow_the_schemas_of_kubernetes(chart, values):
 
 
 @pytest.mark.parametrize("values", VALUES)
-def test_the_configuration_in_the_chart_can_be_loaded(chart, values, tmp_path):
+def test_a_gateway_can_be_built_from_the_configuration_in_the_chart(chart, values, default_checkpoint, tmp_path):
     text = rendered(chart, values)["ConfigMap", "demo-prefold-gateway"]["data"]["gateway.toml"]
     for path, content in (("prefold-salt/salt", "5" * 64), ("prefold-redis/url", "redis://valkey:6379/0")):
         secret = tmp_path / path.replace("/", "-")
         secret.write_text(content)
         text = text.replace(f"/run/secrets/{path}", str(secret))
-    (tmp_path / "tokenizer").mkdir()
-    path = tmp_path / "gateway.toml"
-    path.write_text(text.replace('"/tokenizer"', json.dumps(str(tmp_path / "tokenizer"))))
-    config = load_config(path, {})
+    config = built(text.replace('"/tokenizer"', json.dumps(str(default_checkpoint.folder))), tmp_path)
     replicas = values.get("vllm", {}).get("replicas", 2)
     assert [f"vllm-{index}" for index in range(replicas)] == [replica.name for replica in config.replica]
     assert {Kind.VLLM} == {replica.kind for replica in config.replica}

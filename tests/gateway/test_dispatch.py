@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -83,6 +84,13 @@ def test_what_is_for_the_gateway_alone_stays_there(server: Upstream):
     [request] = server.requests
     assert {"host", "x-other", "accept-encoding", "content-length"} == request.headers.keys()
     assert ("o", "identity") == (request.headers["x-other"], request.headers["accept-encoding"])
+
+
+def test_what_the_client_names_for_this_hop_stays_here(server: Upstream):
+    call = call_of()
+    ask(server, replace(call, headers={**call.headers, b"connection": b"close,  X-Other", b"x-more": b"m"}))
+    [request] = server.requests
+    assert {"host", "x-api-key", "x-more", "accept-encoding", "content-length"} == request.headers.keys()
 
 
 @pytest.mark.parametrize("kind", [Kind.PREFOLD, Kind.VLLM, Kind.SGLANG])

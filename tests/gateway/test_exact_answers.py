@@ -79,6 +79,34 @@ def test_another_request_is_another_answer(answering: RunningGateway) -> None:
     assert "off" == answering.post(HELLO).headers["x-prefold-cache"]  # its answer is left to chance
 
 
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/v1/embeddings", {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}]}),
+        ("/v1/messages/count_tokens", {"input_tokens": 7}),
+    ],
+)
+def test_what_leaves_nothing_to_chance_is_always_looked_up(
+    upstream: Upstream, tmp_path: Path, path: str, answer: dict
+) -> None:
+    async def tell(peer: Peer) -> None:
+        await peer.answer(200, answer)
+
+    upstream.behaviour = tell
+    config = config_of(upstream, kind="anthropic" if "messages" in path else "other", more='[answers]\nmode = "on"')
+    with serving(config, tmp_path) as gateway:
+        assert answer == hit_of(gateway, {**HELLO, "input": "x"}, path).json
+
+
+@pytest.mark.parametrize("header", ["api_key", "x_goog_api_key", "cookie"])
+def test_nobody_is_told_what_another_account_was(answering: RunningGateway, header: str) -> None:
+    hit_of(answering, GREEDY)
+    for value in ("one", "two"):
+        reply = answering.post({**GREEDY, "max_tokens": 3}, **{header: value})
+        assert "miss" == reply.headers["x-prefold-cache"]
+        assert "miss" == answering.post(GREEDY, **{header: value}).headers["x-prefold-cache"]
+
+
 def test_what_is_kept_reads_well_to_clients(answering: RunningGateway) -> None:
     openai = pytest.importorskip("openai")
     anthropic = pytest.importorskip("anthropic")

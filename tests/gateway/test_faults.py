@@ -253,6 +253,25 @@ def test_a_replica_that_lacks_the_endpoint_is_not_the_last_word(tmp_path: Path) 
         assert {(200, "other")} == {(reply.status, reply.headers["x-prefold-replica"]) for reply in replies}
 
 
+UNTRANSLATABLE = {**MESSAGE, "messages": [{"role": "user", "content": [{"type": "odd", "text": "Hello"}]}]}
+
+
+@pytest.mark.parametrize("others", [1, 4], ids=["one", "more than may be tried again"])
+def test_a_replica_that_has_no_words_for_a_call_is_not_the_last_word(tmp_path: Path, others: int) -> None:
+    upstreams = [Upstream(f"other{number}") for number in range(others)]
+    native = Upstream("native")
+    with running(*upstreams, native):
+        config = config_of(*upstreams) + config_of(native, replica='speaks = ["anthropic"]')
+        with serving(config + '[routing]\npolicy = "round_robin"', tmp_path) as gateway:
+            replies = [gateway.post(UNTRANSLATABLE, "/v1/messages") for _ in range(2 * others)]
+            assert {(200, "native")} == {(reply.status, reply.headers["x-prefold-replica"]) for reply in replies}
+            native.behaviour = refusing(500)
+            assert {500, 502} >= {gateway.post(UNTRANSLATABLE, "/v1/messages").status for _ in range(2)}
+        with serving(config_of(*upstreams), tmp_path) as gateway:
+            assert 400 == gateway.post(UNTRANSLATABLE, "/v1/messages").status
+    assert [] == [request for upstream in upstreams for request in upstream.requests]
+
+
 def test_a_wait_that_a_replica_asks_for_is_kept(tmp_path: Path) -> None:
     with two(refusing(503, retry_after="60"), tmp_path) as (bad, _good, gateway):
         assert ["good"] * 6 == [gateway.post().headers["x-prefold-replica"] for _ in range(6)]

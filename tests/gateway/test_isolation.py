@@ -42,9 +42,17 @@ def test_who_shares_sends_its_own_bytes(kind, body):
     assert body is with_salt(of, kind)
 
 
-@pytest.mark.parametrize("api", [Api.EMBEDDINGS, Api.COUNT_TOKENS])
-def test_what_is_not_cached_has_no_salt(api):
-    assert b"{}" == with_salt(call(b"{}", api=api), Kind.VLLM)
+def test_what_meets_no_cache_has_no_salt():
+    assert b"{}" == with_salt(call(b"{}", api=Api.COUNT_TOKENS), Kind.VLLM)
+
+
+def test_embeddings_have_the_tenants_salt_or_are_refused():
+    embedded = call({"input": "x", "cache_salt": "mine"}, api=Api.EMBEDDINGS)
+    assert {"input": "x", "cache_salt": effective_salt(embedded)} == sent(embedded, Kind.VLLM)
+    assert "mine" != effective_salt(embedded)
+    for kind in (Kind.PREFOLD, Kind.SGLANG):
+        with pytest.raises(HttpError, match="apart at /v1/embeddings"):
+            with_salt(embedded, kind)
 
 
 @pytest.mark.parametrize("kind", SALTED)

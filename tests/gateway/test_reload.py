@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,6 +147,103 @@ def test_budgets_models_and_tenants_follow(pair: tuple[Upstream, Upstream], tmp_
         assert (200, 429) == (gateway.post().status, gateway.post().status)
         gateway.reload(config_of(old, more='[access]\nby = "header"'))
         assert (401, 200) == (gateway.post().status, gateway.post(x_prefold_tenant="ann").status)
+
+
+def test_what_cannot_change_stays_is_shown_as_it_is_and_is_named(
+    pair: tuple[Upstream, Upstream], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, _ = pair
+    with serving(config_of(old), tmp_path) as gateway:
+        before = gateway.get("/prefold/config").json
+        changed = """
+        [server]
+        port = 1
+        body_limit = "1MiB"
+        [engine]
+        name = "late"
+        [routing]
+        index_blocks = 7
+        predicted_seconds = 9.0
+        [answers]
+        mode = "on"
+        ttl_seconds = 5.0
+        [redis]
+        url = "redis://127.0.0.1:1/0"
+        [metering]
+        bodies = "whole"
+        tenants = 100
+        """
+        gateway.reload(config_of(old, more=changed))
+        after = gateway.get("/prefold/config").json
+        assert {**before["server"], "body_limit": "1MiB"} == after.pop("server")
+        assert {**before["routing"], "predicted_seconds": 9.0} == after.pop("routing")
+        assert {name: before[name] for name in after} == after
+        assert [
+            "server.port, engine, routing.index_blocks, answers.mode, answers.ttl_seconds, redis, metering.bodies"
+        ] == re.findall("stay as they were: (.*)", caplog.text)
+        assert ["off"] * 2 == [gateway.post({**HELLO, "seed": 1}).headers["x-prefold-cache"] for _ in range(2)]
+
+
+def test_answers_are_kept_apart_once_nobody_is_asked_who_he_is(pair: tuple[Upstream, Upstream], tmp_path: Path) -> None:
+    old, _ = pair
+    on = '[answers]\nmode = "on"\nevery_request = true\n'
+    by_header = on + '[access]\nby = "header"\n'
+
+    def source(gateway: RunningGateway, key: str, **headers: str) -> str:
+        return gateway.post(authorization=f"Bearer {key}", **headers).headers["x-prefold-cache"]
+
+    with serving(config_of(old, more=by_header), tmp_path) as gateway:
+        assert "miss" == source(gateway, "one", x_prefold_tenant="default")
+        eventually(lambda: source(gateway, "two", x_prefold_tenant="default") == "hit", "an answer that is kept")
+        gateway.reload(config_of(old, more=on))
+        assert ["miss", "miss"] == [source(gateway, key) for key in ("one", "two")]
+        eventually(lambda: source(gateway, "one") == "hit", "an answer that is kept")
+        gateway.reload(config_of(old, more=by_header))
+        assert "miss" == source(gateway, "three", x_prefold_tenant="default")
+
+
+def test_events_without_a_tokenizer_are_enough_until_routing_is_exact(
+    pair: tuple[Upstream, Upstream], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, _ = pair
+    events = 'events = "tcp://127.0.0.1:1"'
+    with serving(config_of(old, replica=events), tmp_path) as gateway:
+        gateway.reload(config_of(old, replica=events, more='[routing]\npolicy = "exact"'))
+        assert "has events for exact routing, but it has no tokenizer" in caplog.text
+        assert "smollm2-135m-instruct" in caplog.text
+        assert "prefix_hash" == gateway.get("/prefold/config").json["routing"]["policy"]
+        assert 200 == gateway.post().status
+
+
+def test_a_tokenizer_is_read_when_routing_becomes_exact(
+    pair: tuple[Upstream, Upstream], tmp_path: Path, default_checkpoint: Any
+) -> None:
+    old, _ = pair
+    replica = f'events = "tcp://127.0.0.1:1"\ntokenizer = "{default_checkpoint.folder}"'
+    with serving(config_of(old, replica=replica), tmp_path) as gateway:
+        knowledge = gateway.gateway.app.parts.knowledge
+        assert knowledge.tokens_of(0) is None
+        gateway.reload(config_of(old, replica=replica, more='[routing]\npolicy = "exact"'))
+        assert knowledge.tokens_of(0) is not None
+
+
+def test_engines_are_verified_whenever_they_come(pair: tuple[Upstream, Upstream], tmp_path: Path) -> None:
+    old, new = pair
+    old.is_well = False
+    often = "[health]\nseconds = 0.02\nrise = 1\n"
+    with serving(config_of(old, kind="vllm", more=often), tmp_path) as gateway:
+
+        def verified() -> set[str]:
+            return {view["name"] for view in gateway.get("/prefold/replicas").json["replicas"] if view["caches"]}
+
+        gateway.reload(config_of(old, new, kind="vllm", more=often))
+        eventually(lambda: verified() == {"new"}, "the new one's verification")
+        old.is_well = True
+        eventually(lambda: verified() == {"old", "new"}, "the verification of the one that came up")
+        gateway.reload(config_of(old, kind="vllm", more=often))
+        asked = len(new.requests)
+        gateway.reload(config_of(old, new, kind="vllm", more=often))
+        eventually(lambda: len(new.requests) > asked, "the verification of one that came back")
 
 
 def test_reloads_at_once_end_with_the_last_file(pair: tuple[Upstream, Upstream], tmp_path: Path) -> None:

@@ -380,6 +380,41 @@ def test_nobody_rests_for_ever():
 # Outliers
 
 
+def test_each_change_is_told_once_and_by_name(caplog):
+    setup = Setup(4, ejection_share=1.0)
+
+    def told() -> list[str]:
+        setup.check(times=2)
+        messages = [record.getMessage().split(":")[0] for record in caplog.records if record.levelname == "WARNING"]
+        caplog.clear()
+        return messages
+
+    with caplog.at_level("WARNING", "prefold.gateway.replicas"):
+        setup.engines["d"].health = 503
+        assert ["The replica d is down"] == told()  # from the start
+        assert [] == told()
+        setup.engines["d"].health = 200
+        assert ["The replica d is up again"] == told()
+        setup.calls("a", None, times=20)
+        assert ["The replica a is left alone for a time"] == [
+            record.getMessage().split(":")[0] for record in caplog.records
+        ]  # at once
+        assert 1 == len(told())  # and not again by the checks
+        setup.clock.now += 60.0
+        setup.calls("a", 200)
+        assert ["The replica a is up again"] == told()
+        for name, status in (("a", 200), ("b", 500)):
+            setup.calls(name, status, times=20)
+        assert ["The replica b is ejected for a time"] == told()
+        setup.clock.now += EJECTION_SECONDS
+        assert ["The replica b is up again"] == told()
+        setup.calls("a", 429, retry_after="9")
+        assert ["resting"] == setup.states[:1]
+        assert [] == told()
+        setup.fleet.reload(setup.config(table("b")))
+        assert [] == told()
+
+
 def test_who_fails_more_than_the_others_is_left_out_for_a_while_and_longer_each_time():
     setup = Setup(3)
     waits = []

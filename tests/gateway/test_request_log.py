@@ -116,6 +116,21 @@ def test_salts_are_never_written(tmp_path, bodies):
     assert first["request"]["cache_salt"] == second["request"]["cache_salt"] != ""
 
 
+@pytest.mark.parametrize("key", ["cache_salt", "cache\\u005fsalt", "\\u0063ache_sal\\u0074"])
+def test_salts_are_not_written_however_their_key_is_spelt(tmp_path, key):
+    path = tmp_path / "log"
+    (line,) = written(path, record(b'{"model": "m", "%b": "SECRET"}' % key.encode()), bodies="whole")
+    assert b"SECRET" not in path.read_bytes()
+    assert line["request"]["cache_salt"].startswith("salt_")
+
+
+@pytest.mark.parametrize("body", [b'{"prompt": "\\u005f cache_salt", "temperature": 1.0}', b'["cache_salt"]'])
+def test_bodies_that_only_speak_of_salts_stay_as_they_were_sent(tmp_path, body):
+    path = tmp_path / "log"
+    written(path, record(body), bodies="whole")
+    assert b'"request":' + body in path.read_bytes()
+
+
 def test_the_analysis_reads_it_back(tmp_path):
     path = tmp_path / "log"
     body = json.dumps(CHAT).encode()

@@ -85,6 +85,18 @@ def test_one_replica_is_no_choice():
     assert len(call_of("Hello").body) // 4 == decision.tokens
 
 
+@pytest.mark.parametrize(
+    ("more", "ttft", "calls"), [({}, "natural", 0), ({"is_explained": True}, "natural", 1), ({}, "uniform", 1)]
+)
+def test_where_there_is_no_choice_nobody_tokenises_unasked(more: dict[str, bool], ttft: Any, calls: int):
+    known = Known(sizes={0: 4})
+    router = Router(fleet("a"), known, RoutingOptions(policy="exact"))
+    call = call_of("abcdefghij", group=GroupTable(name="default", ttft=ttft))
+    decision = asyncio.run(router.route(call, **more))
+    assert (calls, 0 if calls else None) == (known.words.calls, decision.matched)
+    assert Why.ONLY_ONE is decision.why
+
+
 def test_the_beginning_decides_and_the_rest_does_not():
     router = Router(fleet("a", "b", "c", "d"), Known(), RoutingOptions(hash_tokens=64))
     home = {route(router, call_of("x" * 300 + str(turn))).name for turn in range(10)}

@@ -9,7 +9,7 @@ from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import ResponseUsage
 
-from prefold.providers.usage import StreamUsage, Usage, read_usage
+from prefold.providers.usage import LARGEST_COUNT, StreamUsage, Usage, read_usage
 
 OPENAI = {
     "prompt_tokens": 2006,
@@ -323,3 +323,11 @@ json_values = st.recursive(
 def test_no_payload_is_an_error(payload):
     usage = read_usage(payload)
     assert usage is None or usage.input >= 0
+
+
+@pytest.mark.parametrize("absurd", [LARGEST_COUNT + 1, 10**30, -1])
+def test_absurd_numbers_count_as_absent(absurd):
+    assert read_usage({"usage": {"prompt_tokens": absurd, "completion_tokens": 1}}) is None
+    details = {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": absurd}, "completion_tokens": absurd}
+    assert Usage(uncached=10) == read_usage({"usage": details})
+    assert Usage(uncached=LARGEST_COUNT) == read_usage({"usage": {"prompt_tokens": LARGEST_COUNT}})

@@ -34,6 +34,8 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _EXPLAIN = b"x-prefold-explain"
 _SESSION = b"x-prefold-session"
 _REQUEST_ID = b"x-prefold-request-id"
+_BLANK = b" " * 8
+_MODEL = "/v1/models/"
 _EVENT_STREAM = b"text/event-stream"
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
 _BUSY = frozenset({429, 500, 502, 503, 504, 529})
@@ -112,7 +114,7 @@ class GatewayApp:
             if _EXPLAIN in headers:
                 await self._explain(exchange, call)
                 return
-            key = parts.answers.key(call.path, call.fields, call.body, tenant.name, headers) if api.is_cached else None
+            key = parts.answers.key(call.path, call.fields, call.body, tenant.name, headers)
             source = parts.answers.source_of(key)
             with UntilClientLeaves(exchange):
                 async with (
@@ -132,12 +134,14 @@ class GatewayApp:
             raise
         finally:
             meter.end(status, outcome, source.value)
-            if usage := meter.usage:
-                await parts.budgets.settle(tenant, taken, usage.input + usage.output)
+            if (used := meter.tokens(taken)) is not None:
+                await parts.budgets.settle(tenant, taken, used)
 
     async def _fetch(self, parts: Parts, call: Call, meter: CallMeter, turn: Turn, source: Source) -> Answer:
         """Route a call and send it; again elsewhere where it failed, since the client has seen nothing yet."""
         tried: list[int] = []
+        failures = 0
+        failed: UpstreamFailed | None = None
         while True:
             decision = await parts.router.route(call, tried=tried)
             if decision.matched is not None:  # otherwise nobody counted
@@ -145,25 +149,33 @@ class GatewayApp:
             meter.sent(decision.name, decision.matched, decision.why)
             lease = parts.fleet.begin(decision.replica, decision.tokens - (decision.matched or 0))
             tried.append(decision.replica)
+            parts.router.sent(decision)  # from now on others with this beginning should follow it
             try:
                 answer = await parts.dispatcher.ask(call, lease.table, lease.upstream)
             except UpstreamFailed as error:
                 lease.failed()
                 _log.warning("%s gave no answer: %s", decision.name, error.message)
-                if not _may_go_elsewhere(parts, call, tried):
+                failed = error
+                failures += 1
+                if not _may_go_elsewhere(parts, call, tried, failures):
                     raise
                 continue
-            except HttpError:  # this one has no such endpoint; another one may
+            except (HttpError, InvalidRequest):
+                # Nothing was sent: this one lacks the endpoint, its API has no words for the call, or it would not keep
+                # the tenant apart. Another one may do better; what the client is told must not depend on the order.
                 lease.left()
-                if not _may_go_elsewhere(parts, call, tried):
-                    raise
-                continue
+                if parts.router.has_others(call, tried):
+                    continue
+                if failed is not None:
+                    raise failed from None
+                raise
             except BaseException:
                 lease.left()
                 raise
-            if answer.status not in _BUSY or not _may_go_elsewhere(parts, call, tried):
-                parts.router.sent(decision)
+            if answer.status not in _BUSY or not _may_go_elsewhere(parts, call, tried, failures + 1):
                 return _Followed(answer, decision, lease, meter, source)
+            failed = UpstreamFailed(f"{decision.name} answered {answer.status}")
+            failures += 1
             lease.answered(answer.status, dict(answer.headers))
             await answer.close()
 
@@ -197,7 +209,7 @@ class GatewayApp:
         """
         if call.tenant.group.ttft == "uniform":
             raise HttpError(403, "Decisions are not shown here", hint="they would say what is cached", code="forbidden")
-        decision = await self.parts.router.route(call)
+        decision = await self.parts.router.route(call, is_explained=True)
         await exchange.reply_json(
             200,
             {
@@ -215,17 +227,31 @@ class GatewayApp:
     # Pages
 
     async def _show(self, exchange: Exchange) -> None:
-        page = self._pages.get(exchange.path)
+        page = self._model if exchange.path.startswith(_MODEL) else self._pages.get(exchange.path)
         if page is None:
             raise HttpError(404, f"There is no {shown(exchange.path)}", hint="see docs/gateway.md", code="not_found")
         _check_method(exchange, "GET")
         await page(exchange)
 
     async def _models(self, exchange: Exchange) -> None:
+        await exchange.reply_json(200, {"object": "list", "data": [*map(_card, self._names(exchange))]})
+
+    async def _model(self, exchange: Exchange) -> None:
+        name = exchange.path.removeprefix(_MODEL)
+        if name not in self._names(exchange):
+            raise HttpError(
+                404,
+                f"There is no model {shown(name)}",
+                hint="see /v1/models for those that there are",
+                code="model_not_found",
+                param="model",
+            )
+        await exchange.reply_json(200, _card(name))
+
+    def _names(self, exchange: Exchange) -> list[str]:
+        """The models that a client may ask for."""
         tenant = self.parts.access.tenant_of(dict(exchange.headers))
-        names = self.parts.fleet.models(tenant.group)
-        cards = [{"id": name, "object": "model", "created": 0, "owned_by": "prefold"} for name in names]
-        await exchange.reply_json(200, {"object": "list", "data": cards})
+        return self.parts.fleet.models(tenant.group)
 
     async def _health(self, exchange: Exchange) -> None:
         if self.stopping:
@@ -289,9 +315,14 @@ class _Followed:
         await self._answer.close()
 
 
-def _may_go_elsewhere(parts: Parts, call: Call, tried: list[int]) -> bool:
-    """Whether a call that failed may be tried again."""
-    return len(tried) <= parts.config.upstream.retries and parts.router.has_others(call, tried)
+def _may_go_elsewhere(parts: Parts, call: Call, tried: list[int], failures: int) -> bool:
+    """Whether a call that failed so often may be tried again."""
+    return failures <= parts.config.upstream.retries and parts.router.has_others(call, tried)
+
+
+def _card(name: str) -> dict[str, Any]:
+    """A model, as it is listed."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "prefold"}
 
 
 def _check_method(exchange: Exchange, method: str) -> None:
@@ -326,7 +357,10 @@ async def _parse(exchange: Exchange, api: Api, parts: Parts) -> Call:
 
 def _read(body: bytes) -> dict[str, Any]:
     try:
-        return _decode(body)
+        try:
+            return _decode(body)
+        except msgspec.DecodeError:
+            return _decode(body + _BLANK)  # near its end, half a surrogate pair would be taken for an end too soon
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"The body is not a JSON object: {error}", hint="send one JSON object in UTF-8") from None
     except RecursionError:

@@ -21,6 +21,7 @@ from prefold.gateway.canonical import Canonicalizer
 from prefold.gateway.config import GatewayConfig, Kind, ReplicaTable, UpstreamOptions
 from prefold.gateway.dispatch import Dispatcher
 from prefold.gateway.embedded import AppUpstream
+from prefold.gateway.fixed_options import in_force
 from prefold.gateway.gauges import Reading, ReplicaReading
 from prefold.gateway.knowledge import Knowledge
 from prefold.gateway.load_config import load_config
@@ -79,10 +80,9 @@ class Gateway:
         self._engine = engine
         self._clock = clock
         self._now = now
-        config = self._load()
+        config = self._with_engine(load_config(path, environ))
         self._knowledge = Knowledge(config.routing, clock)
-        for table in config.replica:
-            self._knowledge.check(table)
+        self._knowledge.check(config)
         self._fleet = Fleet(config, self._open_upstream, clock=clock, wall_clock=now)
         self._sinks = _sinks(config)
         self._metering = Metering(config, prices, clock, now, gauges=self._reading, sinks=self._sinks)
@@ -106,8 +106,7 @@ class Gateway:
             self._knowledge.follow(index, replica.table)
         await self._fleet.check()
         self._spawn(self._fleet.run())
-        if self.app.parts.config.health.verify_caching:
-            self._spawn(self._verifier.verify_engines())
+        self._spawn(self._verify_new_engines())
 
     async def close(self) -> None:
         """Stop all of it, once no request runs any more."""
@@ -124,22 +123,24 @@ class Gateway:
     async def reload(self) -> None:
         """Read the configuration again. What is wrong with it is logged, and nothing changes then.
 
-        Streams go on. Where it listens, where answers are kept and where requests are logged stay as they were.
+        Streams go on. What `FIXED` names stays as it was; what the file says of it then is named in the log.
         """
         async with self._reloading:  # or else the one that began first might end last
             await self._reload()
 
     async def _reload(self) -> None:
         try:
-            config = self._load()
-            for table in config.replica:
-                self._knowledge.check(table)
+            config, ignored = in_force(self.app.parts.config, load_config(self._path, self._environ))
+            config = self._with_engine(config)
+            self._knowledge.check(config)
             access = Access(config, self._environ)
             change = self._fleet.reload(config)
         except PrefoldError as error:
             _log.error("The configuration was not reloaded: %s %s", error.message, error.hint)
             return
+        self._knowledge.reload(config.routing)
         for index in change.removed:
+            self._verifier.forget(self._fleet.replicas[index].table.name)
             await self._knowledge.leave(index)
         for index in change.added:
             self._knowledge.follow(index, self._fleet.replicas[index].table)
@@ -147,8 +148,19 @@ class Gateway:
         for sink in self._sinks:
             if isinstance(sink, RequestLog):
                 sink.reopen()
+        if config.access.by == "open":
+            self._answers.keep_credentials_apart()
         self.app.parts = self._parts(config, access)
         _log.warning("The configuration was reloaded from %s", self._path)
+        if ignored:
+            _log.warning("Only a new start changes these, which stay as they were: %s", ", ".join(ignored))
+
+    async def _verify_new_engines(self) -> None:
+        while True:
+            health = self.app.parts.config.health
+            if health.verify_caching:
+                await self._verifier.verify_new_engines()
+            await asyncio.sleep(health.seconds)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -157,8 +169,7 @@ class Gateway:
 
     # Parts
 
-    def _load(self) -> GatewayConfig:
-        config = load_config(self._path, self._environ)
+    def _with_engine(self, config: GatewayConfig) -> GatewayConfig:
         if self._engine is None:
             return config
         name = config.engine.name if config.engine else "engine"

@@ -26,8 +26,13 @@ class Api(StrEnum):
         return self in (Api.MESSAGES, Api.COUNT_TOKENS)
 
     @property
-    def is_cached(self) -> bool:
-        """Whether it reads a prompt into K/V."""
+    def uses_prefixes(self) -> bool:
+        """Whether its prompt meets the cache of prefixes: salts keep it apart, and its time may tell what is there."""
+        return self is not Api.COUNT_TOKENS
+
+    @property
+    def generates(self) -> bool:
+        """Whether a model writes the answer, token by token."""
         return self not in (Api.EMBEDDINGS, Api.COUNT_TOKENS)
 
 

@@ -57,6 +57,9 @@ class Condition:
     Args:
         health: when checks make it down and up.
         upstream: when failures open the circuit breaker, and for how long.
+
+    Attributes:
+        is_checked: whether a health check has been made.
     """
 
     def __init__(self, health: HealthOptions, upstream: UpstreamOptions) -> None:
@@ -67,7 +70,7 @@ class Condition:
         self.is_gone = False
         self.failures = 0
         self._is_down = False
-        self._is_checked = False
+        self.is_checked = False
         self._streak = 0  # checks in a row that contradict `_is_down`
         self._open_until: float | None = None
         self._is_tried = False
@@ -108,12 +111,12 @@ class Condition:
             self._streak = 0
         else:
             self._streak += 1
-            if not self._is_checked or self._streak >= (self.health.rise if is_well else self.health.fall):
+            if not self.is_checked or self._streak >= (self.health.rise if is_well else self.health.fall):
                 self._is_down = not is_well
                 self._streak = 0
                 self._open_until = None
                 self.failures = 0
-        self._is_checked = True
+        self.is_checked = True
 
     # Calls
 

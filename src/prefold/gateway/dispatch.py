@@ -68,10 +68,13 @@ class Dispatcher:
         return await _translated(answer, translation)
 
     def _outgoing(self, call: Call, body: bytes, path: str | None = None) -> Outgoing:
+        dropped = self._dropped
+        if connection := call.headers.get(b"connection"):  # what it names is for this hop alone (RFC 9110, 7.6.1)
+            dropped = dropped.union(name.strip().lower() for name in connection.split(b","))
         headers: Headers = [
             (name, value)
             for name, value in call.headers.items()
-            if name not in self._dropped and not name.startswith(_OWN_PREFIX)
+            if name not in dropped and not name.startswith(_OWN_PREFIX)
         ]
         headers.append(_PLAIN)
         return Outgoing("POST", path or call.path, headers, body)

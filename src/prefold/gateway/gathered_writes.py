@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from prefold.server.bounded_protocol import BoundedProtocol
 
 _MOST_BYTES = 64 << 10
 """So much is written at once even if more is to come, so that a slow client is noticed."""
@@ -73,8 +73,8 @@ class GatheringTransport(asyncio.Transport):
         return self._transport.get_extra_info(name, default)
 
 
-class GatheringProtocol(HttpToolsProtocol):
-    """uvicorn's, over such a transport."""
+class GatheringProtocol(BoundedProtocol):
+    """Our servers' protocol, over such a transport."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""

@@ -34,7 +34,7 @@ _SYSTEM_ROLES = frozenset({"system", "developer"})
 _SALTED_APIS: Mapping[Kind, frozenset[Api]] = MappingProxyType(
     {
         Kind.PREFOLD: frozenset({Api.CHAT, Api.COMPLETIONS}),
-        Kind.VLLM: frozenset({Api.CHAT, Api.COMPLETIONS, Api.RESPONSES, Api.MESSAGES}),
+        Kind.VLLM: frozenset({Api.CHAT, Api.COMPLETIONS, Api.RESPONSES, Api.EMBEDDINGS, Api.MESSAGES}),
         Kind.SGLANG: frozenset({Api.CHAT, Api.COMPLETIONS, Api.RESPONSES}),
     }
 )
@@ -126,7 +126,7 @@ def with_salt(call: Call, kind: Kind) -> bytes:
         HttpError: 503 if such a replica would mix what the tenant has with what others have.
     """
     group = call.tenant.group
-    if call.tenant.salt is None or not call.api.is_cached:
+    if call.tenant.salt is None or not call.api.uses_prefixes:
         return call.body
     if not takes_salt(kind, call.api):
         if group.isolation is Isolation.DEDICATED:

@@ -8,10 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from prefold.core.block_index import BlockIndex
+from prefold.engine.default_model import DEFAULT_MODEL
 from prefold.engine.tokenizer import Tokenizer
 from prefold.errors import UsageError
-from prefold.gateway.config import ReplicaTable, RoutingOptions
+from prefold.gateway.config import GatewayConfig, ReplicaTable, RoutingOptions
 from prefold.gateway.events.feed import EventFeed
 from prefold.gateway.events.source import Endpoint, Trust
 from prefold.gateway.prompt_tokens import PromptTokens
@@ -25,7 +28,7 @@ class _Followed:
 
     feed: EventFeed
     block_size: int
-    tokens: PromptTokens
+    tokenizer: str
     task: asyncio.Task[None]
 
 
@@ -47,16 +50,25 @@ class Knowledge:
         self._followed: dict[int, _Followed] = {}
         self._tokens: dict[str, PromptTokens] = {}
 
-    def check(self, table: ReplicaTable) -> None:
-        """Load what is needed to follow a replica, so that faults are known before anything runs.
+    def check(self, config: GatewayConfig) -> None:
+        """Load what is needed to follow all replicas, so that faults are known before anything runs.
+
+        Only exact routing tokenises prompts. For other policies events are followed too, for what metrics say of
+        caches, and need no tokenizer.
 
         Raises:
-            UsageError: if its tokenizer is no folder, or its addresses are none.
-            ModelError: if the tokenizer is damaged.
+            UsageError: if a tokenizer is needed and is no folder, or addresses are none.
+            ModelError: if a tokenizer is damaged.
         """
-        if table.events:
-            Endpoint(table.events, table.replay)
-            self._tokens_for(table)
+        for table in config.replica:
+            if table.events:
+                Endpoint(table.events, table.replay)
+                if config.routing.policy == "exact":
+                    self._load_tokenizer(table)
+
+    def reload(self, options: RoutingOptions) -> None:
+        """Take on new options. How large the index may become stays what it was."""
+        self._options = msgspec.structs.replace(options, index_blocks=self._options.index_blocks)
 
     def follow(self, index: int, table: ReplicaTable) -> None:
         """Read the events of a replica, if it sends any; called in the event loop."""
@@ -72,7 +84,7 @@ class Knowledge:
             on_change=lambda trust: _log.warning("Events of %s: %s", table.name, trust.value),
         )
         task = asyncio.create_task(feed.run())
-        self._followed[index] = _Followed(feed, table.block_size, self._tokens_for(table), task)
+        self._followed[index] = _Followed(feed, table.block_size, table.tokenizer, task)
 
     async def leave(self, index: int) -> None:
         """Forget a replica."""
@@ -94,7 +106,7 @@ class Knowledge:
     def tokens_of(self, index: int) -> PromptTokens | None:
         """What tokenises a replica's prompts; None where nobody needs to."""
         followed = self._followed.get(index)
-        return followed.tokens if followed else None
+        return self._tokens.get(followed.tokenizer) if followed else None
 
     def trust(self, index: int) -> Trust | None:
         """How far the index can be believed about a replica; None where it sends no events."""
@@ -111,14 +123,15 @@ class Knowledge:
         if keys and (followed := self._followed.get(index)):
             followed.feed.predict(keys, self._clock() + self._options.predicted_seconds)
 
-    def _tokens_for(self, table: ReplicaTable) -> PromptTokens:
-        known = self._tokens.get(table.tokenizer)
-        if known is None:
-            folder = Path(table.tokenizer).expanduser()
-            if not table.tokenizer or not folder.is_dir():
-                raise UsageError(
-                    f"The replica {table.name} has events, but its tokenizer {table.tokenizer!r} is no folder.",
-                    hint="give the folder that holds the model's tokenizer.json and chat template",
-                )
-            known = self._tokens[table.tokenizer] = PromptTokens(Tokenizer(folder))
-        return known
+    def _load_tokenizer(self, table: ReplicaTable) -> None:
+        if table.tokenizer in self._tokens:
+            return
+        folder = Path(table.tokenizer).expanduser()
+        if not table.tokenizer or not folder.is_dir():
+            what = f"its tokenizer {table.tokenizer!r} is no folder" if table.tokenizer else "it has no tokenizer"
+            raise UsageError(
+                f"The replica {table.name} has events for exact routing, but {what}.",
+                hint="give the folder that holds the model's tokenizer.json and chat template; the default model's is"
+                f" models/{DEFAULT_MODEL.name}-... in prefold's cache folder (~/.cache/prefold, or --cache-dir)",
+            )
+        self._tokens[table.tokenizer] = PromptTokens(Tokenizer(folder))

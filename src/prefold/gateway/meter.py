@@ -216,6 +216,7 @@ class CallMeter:
         "_api",
         "_arrived",
         "_body",
+        "_estimate",
         "_has_ended",
         "_matched",
         "_metering",
@@ -248,6 +249,7 @@ class CallMeter:
         self._overhead: float | None = None
         self._ttft: float | None = None
         self._has_ended = False
+        self._estimate: int | None = None
 
     def sent(self, replica: str, matched: int | None = None, why: str = "") -> None:
         """The call goes to a replica; of several tries the last one counts.
@@ -286,6 +288,8 @@ class CallMeter:
         is_real = 200 <= status < 300 and outcome is not Outcome.REFUSED
         counts_tokens = is_real and self._api is not Api.COUNT_TOKENS  # whose answer says what a prompt would have
         usage = self.usage = self._answer.read() if counts_tokens else None
+        if is_real and (usage is None or outcome is not Outcome.DONE):
+            self._estimate = self._answer.estimate() if self._api.generates else 0
         ttft = self._ttft if counts_tokens and self._answer.is_stream else None
         replica = "" if cache in ("hit", "shared") else self._replica
         kind = metering.kind_of(replica, self._model)
@@ -311,6 +315,18 @@ class CallMeter:
                     series.times.ttft[effect].observe(ttft)
         if metering.sinks:
             self._tell(labels[0], kind, status, outcome, cache, duration, ttft)
+
+    def tokens(self, prompt: int) -> int | None:
+        """What the call is charged for, after its end; None where there was no good answer.
+
+        Its usage says it. Where that is missing, or the answer was left before it was whole, what was relayed does.
+
+        Args:
+            prompt: tokens of the prompt, as estimated.
+        """
+        if self.usage is None:
+            return None if self._estimate is None else prompt + self._estimate
+        return self.usage.input + max(self.usage.output, self._estimate or 0)
 
     def _tell(
         self,

@@ -7,11 +7,13 @@ been removed and has ended what ran on it; then a new one may get it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -30,6 +32,15 @@ OpenUpstream = Callable[[ReplicaTable, UpstreamOptions], Upstream]
 MODELS_SECONDS = 30.0
 """How often a replica is asked which models it serves, where its table does not say."""
 
+_log = logging.getLogger(__name__)
+_TOLD: Mapping[State, str] = MappingProxyType(
+    {
+        State.UP: "up again",
+        State.DOWN: "down: its health checks fail",
+        State.OPEN: "left alone for a time: calls to it failed in a row",
+        State.EJECTED: "ejected for a time: it fails, or is slow, far more often than the others",
+    }
+)
 _HOSTED = (Kind.OPENAI, Kind.ANTHROPIC)  # they have no health path; only calls tell how they are
 _NO_ANSWER = (502, 503, 504)  # statuses of those that speak for a server that does not
 _ENGINES = (Kind.PREFOLD, Kind.VLLM, Kind.SGLANG, Kind.LLAMACPP)  # they know no clients, and so no limits of theirs
@@ -67,6 +78,15 @@ class Replica:
         self.condition = condition
         self.models = frozenset(table.models)
         self.models_asked = -math.inf
+        self._told = State.UP
+
+    def tell(self, now: float) -> None:
+        """Log how it is, if that has changed since the last time; a rest that it asked for is no change."""
+        state = self.condition.state(now)
+        state = State.UP if state is State.RESTING else state
+        if state is not self._told and state in _TOLD:
+            self._told = state
+            _log.warning("The replica %s is %s", self.table.name, _TOLD[state])
 
     def is_for(self, group: GroupTable) -> bool:
         """Whether tenants of a group may use it."""
@@ -97,7 +117,7 @@ class Lease:
         "_condition",
         "_is_over",
         "_is_trial",
-        "_load",
+        "_replica",
         "_started",
         "_tokens",
         "_wall_clock",
@@ -111,7 +131,7 @@ class Lease:
     ) -> None:
         self.table = replica.table
         self.upstream = replica.upstream
-        self._load = replica.load
+        self._replica = replica
         self._condition = replica.condition
         self._tokens = work.tokens
         self._work = work
@@ -164,6 +184,7 @@ class Lease:
         if not self._is_over:
             now = self._clock()
             self._condition.failed(now, is_trial=self._is_trial)
+            self._replica.tell(now)
             self._condition.outcomes.ended(now, is_failure=True)
             self._end()
 
@@ -175,7 +196,7 @@ class Lease:
 
     def _end(self) -> None:
         self._is_over = True
-        self._load.pending -= 1
+        self._replica.load.pending -= 1
 
     def _is_for_all(self) -> bool:
         """Whether a 429 is about the replica, and not about the key that the client sent along."""
@@ -352,6 +373,7 @@ class Fleet:
         await asyncio.gather(*[self._check(replica) for replica in self.replicas if not replica.condition.is_removed])
         self._eject_outliers()
         for replica in self.replicas:
+            replica.tell(self._clock())
             condition = replica.condition
             if condition.is_removed and not condition.is_gone and not replica.load.pending:
                 condition.is_gone = True

@@ -180,8 +180,11 @@ class RequestLog:
     def _body(self, body: bytes) -> Any:
         if self._bodies == "redacted":
             return self._redactor.body(_decode(body))
-        if b"cache_salt" in body:
-            return self._redactor.without_salt(_decode(body))
+        # Only an escape such as \u005f could hide the key.
+        if b"cache_salt" in body or b"\\u" in body:
+            fields = _decode(body)
+            if isinstance(fields, dict) and "cache_salt" in fields:
+                return self._redactor.without_salt(fields)
         # As it was sent, to the byte. An end of line can only stand between its tokens.
         return msgspec.Raw(body.replace(b"\r", b" ").replace(b"\n", b" "))
 

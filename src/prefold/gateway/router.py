@@ -71,18 +71,24 @@ class Router:
         self._options = options
         self._policy = make(options.policy, virtual_nodes=options.virtual_nodes, load_bound=options.load_bound)
 
-    async def route(self, call: Call, *, tried: Collection[int] = ()) -> Decision:
+    async def route(self, call: Call, *, tried: Collection[int] = (), is_explained: bool = False) -> Decision:
         """The replica for a call.
+
+        Nobody tokenises where there is no choice, unless somebody reads the numbers: who asks for an explanation, or
+        what expects the times of a group whose times are uniform.
 
         Args:
             call: the request.
             tried: replicas that failed it already; there must be others.
+            is_explained: whether somebody wants to know what the replicas hold even where there is no choice.
 
         Raises:
             HttpError: 404 where nobody serves the model to the tenant, 503 where nobody can now.
         """
         allowed = self.allowed(call, tried)
-        tokens, keys, matched = await self._known(call, allowed)
+        tokens, keys, matched = len(call.body) // _BYTES_PER_TOKEN, dict[int, list[int]](), list[int]()
+        if len(allowed) > 1 or is_explained or call.tenant.group.ttft == "uniform":
+            tokens, keys, matched = await self._known(call, allowed)
         if matched:
             allowed = self.allowed(call, tried)  # some may have gone while the prompt was tokenised
         if not allowed:
@@ -125,7 +131,10 @@ class Router:
             return False
 
     def sent(self, decision: Decision) -> None:
-        """A call went where it was decided: its blocks will be there before events say so."""
+        """A call goes where it was decided: its blocks will be there before events say so.
+
+        If it fails, the prediction lapses by itself.
+        """
         self._knowledge.predict(decision.replica, decision.keys)
 
     async def _known(self, call: Call, allowed: Sequence[int]) -> tuple[int, dict[int, list[int]], list[int]]:
@@ -135,7 +144,7 @@ class Router:
         """
         estimate = len(call.body) // _BYTES_PER_TOKEN
         sizes = {index: size for index in allowed if (size := self._knowledge.block_size(index)) is not None}
-        if self._options.policy != "exact" or not call.api.is_cached or not sizes:
+        if self._options.policy != "exact" or not call.api.generates or not sizes:
             return estimate, {}, []
         tokenizer = next((found for index in sizes if (found := self._knowledge.tokens_of(index)) is not None), None)
         call = self._as_tokenised(call, next(iter(sizes)))

@@ -16,6 +16,7 @@ from prefold.gateway.assembly import Gateway
 from prefold.gateway.gathered_writes import GatheringProtocol
 from prefold.gateway.operator import OperatorPages
 from prefold.server.asgi import App
+from prefold.server.bounded_protocol import SWEEP_TICKS, end_overdue
 
 _BACKLOG = 2048
 _KEEP_ALIVE_SECONDS = 75  # longer than common clients keep idle connections, so that they end them, not we
@@ -116,6 +117,14 @@ class _Server(uvicorn.Server):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
         _collect_less()
         self._on_ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """See `uvicorn.Server`; now and then, end connections that keep us waiting for a request."""
+        if counter % SWEEP_TICKS == 0:
+            seconds = self._gateway.app.parts.config.server.body_seconds
+            end_overdue(self.server_state.connections, seconds)
+            end_overdue(self._operator.server_state.connections, seconds)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let running requests finish, for a time."""

@@ -98,7 +98,7 @@ class Turn:
         self._uniform = uniform
         self._call = call
         self._arrived = arrived
-        self._is_held = call.tenant.group.ttft == "uniform" and call.api.is_cached
+        self._is_held = call.tenant.group.ttft == "uniform" and call.api.uses_prefixes
         self._before: Turn | None = None
         self._has_left = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None

@@ -1,15 +1,17 @@
-"""Asking each engine of the fleet whether it really caches, at the start and on demand."""
+"""Asking each engine of the fleet whether it really caches, when it is first up and on demand."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from random import Random
+from weakref import WeakSet
 
 from prefold.gateway.call import Api
+from prefold.gateway.condition import State
 from prefold.gateway.config import Kind
 from prefold.gateway.inspect.verification import Conclusion, Verification, verify
-from prefold.gateway.replicas import Fleet
+from prefold.gateway.replicas import Fleet, Replica
 
 _log = logging.getLogger(__name__)
 _ENGINES = frozenset({Kind.PREFOLD, Kind.VLLM, Kind.SGLANG, Kind.LLAMACPP})  # others send a bill
@@ -32,12 +34,32 @@ class Verifier:
         self._fleet = fleet
         self._clock = clock
         self._random = random
+        self._greeted: WeakSet[Replica] = WeakSet()
 
     async def verify_engines(self) -> None:
         """Ask every engine of ours, one after the other; those that do not cache are named in the log."""
-        for replica in tuple(self._fleet.replicas):
-            if replica.table.kind in _ENGINES and replica.models and not replica.condition.is_removed:
+        for replica in self._engines():
+            await self.verify(replica.table.name)
+
+    async def verify_new_engines(self) -> None:
+        """Ask those that are up and that this has not asked before."""
+        for replica in self._engines():
+            condition = replica.condition
+            is_up = condition.is_checked and condition.state(self._clock()) is State.UP
+            if is_up and replica not in self._greeted:
+                self._greeted.add(replica)
                 await self.verify(replica.table.name)
+
+    def forget(self, name: str) -> None:
+        """A replica is gone, and its name may become another's."""
+        self.outcomes.pop(name, None)
+
+    def _engines(self) -> list[Replica]:
+        return [
+            replica
+            for replica in self._fleet.replicas
+            if replica.table.kind in _ENGINES and replica.models and not replica.condition.is_removed
+        ]
 
     async def verify(self, name: str) -> Verification | None:
         """Ask one replica; None if there is none of that name, or nobody knows a model of it."""

@@ -28,6 +28,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+LARGEST_COUNT = 10**9
+"""Most tokens that one number may say. One above it, or below 0, is a fault of its sender and counts as absent."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -110,24 +113,27 @@ class StreamUsage:
         return _interpret(self._fields) if self._fields else None
 
 
-_NUMBERS = (
-    "prompt_tokens",
-    "completion_tokens",
-    "input_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "num_cached_tokens",
-    "cached_prompt_text_tokens",
-    "prompt_cache_hit_tokens",
-    "prompt_cache_miss_tokens",
-    "cache_read_input_tokens",
-    "cache_creation_input_tokens",
-    "inputTokens",
-    "outputTokens",
-    "cacheReadInputTokens",
-    "cacheWriteInputTokens",
+_NUMBERS = frozenset(
+    (
+        "prompt_tokens",
+        "completion_tokens",
+        "input_tokens",
+        "output_tokens",
+        "cached_tokens",
+        "num_cached_tokens",
+        "cached_prompt_text_tokens",
+        "prompt_cache_hit_tokens",
+        "prompt_cache_miss_tokens",
+        "cache_read_input_tokens",
+        "cache_creation_input_tokens",
+        "inputTokens",
+        "outputTokens",
+        "cacheReadInputTokens",
+        "cacheWriteInputTokens",
+    )
 )
-_NUMBERS_OF_DETAILS = ("cached_tokens", "cache_write_tokens", "cache_creation_input_tokens")
+_NUMBERS_OF_DETAILS = frozenset(("cached_tokens", "cache_write_tokens", "cache_creation_input_tokens"))
+_NUMBERS_BY_LIFE = frozenset(("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"))
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 _GEMINI = {
     "promptTokenCount": "prompt_token_count",
@@ -144,7 +150,9 @@ _READ = (
     "cached_prompt_text_tokens",
     "cache_read_input_tokens",
 )
-_TIMINGS = ("prompt_n", "cache_n", "predicted_n")
+_WRITTEN = ("cache_write_tokens", "cache_creation_input_tokens")
+_OUTPUT = ("completion_tokens", "output_tokens", "predicted_n")
+_TIMINGS = frozenset(("prompt_n", "cache_n", "predicted_n"))
 
 
 def _usage_fields(payload: object) -> dict[str, Any]:
@@ -187,8 +195,10 @@ def _known_fields(usage: object) -> dict[str, Any]:
         # Gemini has a list of modalities under the first of these names.
         if details is not None and not isinstance(details, Sequence):
             fields["details"] = _numbers(details, _NUMBERS_OF_DETAILS)
-            fields.update(_split(_get(details, "cache_creation")))
-    fields.update(_split(_get(usage, "cache_creation")))
+            if (creation := _get(details, "cache_creation")) is not None:
+                fields.update(_split(creation))
+    if (creation := _get(usage, "cache_creation")) is not None:
+        fields.update(_split(creation))
     kept = _get(usage, "cacheDetails")
     if isinstance(kept, Sequence):
         for entry in kept:
@@ -199,7 +209,7 @@ def _known_fields(usage: object) -> dict[str, Any]:
 
 def _split(creation: object) -> dict[str, int]:
     """Written tokens by their time to live."""
-    return _numbers(creation, ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"))
+    return _numbers(creation, _NUMBERS_BY_LIFE)
 
 
 def _interpret(fields: Mapping[str, Any]) -> Usage | None:
@@ -217,13 +227,13 @@ def _interpret(fields: Mapping[str, Any]) -> Usage | None:
         return _adding(fields["inputTokens"], read, write, split, fields.get("outputTokens", 0))
 
     details: Mapping[str, int] = fields.get("details", {})
-    read = _first(details.get("cached_tokens"), *(fields.get(name) for name in _READ))
-    write = _first(
-        details.get("cache_write_tokens"),
-        details.get("cache_creation_input_tokens"),
-        fields.get("cache_creation_input_tokens"),
-    )
-    output = _first(fields.get("completion_tokens"), fields.get("output_tokens"), fields.get("predicted_n")) or 0
+    read = details.get("cached_tokens")
+    if read is None:
+        read = _first(fields, _READ)
+    write = _first(details, _WRITTEN)
+    if write is None:
+        write = fields.get("cache_creation_input_tokens")
+    output = _first(fields, _OUTPUT) or 0
     total = fields.get("prompt_tokens")
     if read is None and {"cache_n", "prompt_n"} <= fields.keys():
         read = fields["cache_n"]
@@ -267,15 +277,22 @@ def _get(holder: object, name: str) -> Any:
 
 def _number(holder: object, name: str) -> int | None:
     number = _get(holder, name)
-    return number if isinstance(number, int) and not isinstance(number, bool) and number >= 0 else None
+    return number if _is_count(number) else None
 
 
-def _numbers(holder: object, names: Iterable[str]) -> dict[str, int]:
-    if holder is None:
-        return {}
-    present = [name for name in names if name in holder] if isinstance(holder, dict) else names
-    return {name: number for name in present if (number := _number(holder, name)) is not None}
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value <= LARGEST_COUNT and not isinstance(value, bool)
 
 
-def _first(*numbers: int | None) -> int | None:
-    return next((number for number in numbers if number is not None), None)
+def _numbers(holder: object, names: frozenset[str]) -> dict[str, int]:
+    if isinstance(holder, dict):
+        return {name: value for name, value in holder.items() if name in names and _is_count(value)}
+    return {name: number for name in names if (number := _number(holder, name)) is not None}
+
+
+def _first(fields: Mapping[str, int], names: Iterable[str]) -> int | None:
+    """The first field that is there."""
+    for name in names:
+        if name in fields:
+            return fields[name]
+    return None

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-_VERSION = b"prefold answer 1"
+_VERSION = b"prefold answer 2"
 
 _CHAT = "/v1/chat/completions"
 _COMPLETIONS = "/v1/completions"
@@ -60,7 +60,42 @@ _NAMING = (b'url"', b'uri"', b'file_id"')
 """Ends of the names of members that name an image or file."""
 
 _HEADERS = (b"anthropic-version", b"anthropic-beta", b"openai-beta", b"openai-organization", b"openai-project")
-_CREDENTIALS = (b"authorization", b"x-api-key")
+_NAMELESS = frozenset(
+    (
+        b"accept",
+        b"accept-charset",
+        b"accept-encoding",
+        b"accept-language",
+        b"b3",
+        b"baggage",
+        b"cache-control",
+        b"cf-ray",
+        b"connection",
+        b"content-length",
+        b"content-type",
+        b"date",
+        b"expect",
+        b"host",
+        b"idempotency-key",
+        b"keep-alive",
+        b"pragma",
+        b"priority",
+        b"te",
+        b"traceparent",
+        b"tracestate",
+        b"transfer-encoding",
+        b"user-agent",
+        b"via",
+        b"x-amzn-trace-id",
+        b"x-client-request-id",
+        b"x-cloud-trace-context",
+        b"x-correlation-id",
+        b"x-request-id",
+    )
+)
+"""Headers that name nobody. Any other may be somebody's credentials: `authorization`, `api-key`, a cookie, or one that
+a server made up."""
+_NAMELESS_PREFIXES = (b"x-stainless-", b"x-prefold-", b"x-b3-", b"x-datadog-")  # of SDKs, ours, and of traces
 
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -84,7 +119,8 @@ def answer_key(
         tenant_scope: who may be given the answer: the tenant's name.
         headers: the request's, in lower case. Those count that choose a version of the API or an account.
         by_credentials: whether clients with different credentials are kept apart though their scope is the same, as
-            they must be where the upstream is the one that checks them.
+            they must be where the upstream is the one that checks them. Then every header counts that is not known to
+            name nobody.
         every_request: whether requests are kept whose answer is left to chance.
     """
     path = api.partition("?")[0]
@@ -99,18 +135,24 @@ def answer_key(
     except (msgspec.DecodeError, RecursionError):  # half a surrogate pair, for example
         return None
     digest = sha256(_VERSION)
-    names = _HEADERS + _CREDENTIALS if by_credentials else _HEADERS
+    names = sorted(filter(_may_name, headers)) if by_credentials else [name for name in _HEADERS if name in headers]
     # Each part is preceded by its length, so that no two lists of parts look alike.
     for part in (
         api.encode(),
         tenant_scope.encode("utf-8", "surrogatepass"),
-        *(headers.get(name, b"") for name in names),
+        str(len(names)).encode(),
+        *(part for name in names for part in (name, headers[name])),
     ):
         digest.update(len(part).to_bytes(8, "little") + part)
     for name in sorted(members.keys() - _IGNORED[path]):
         for part in (name.encode(), bytes(members[name])):
             digest.update(len(part).to_bytes(8, "little") + part)
     return digest.digest()
+
+
+def _may_name(header: bytes) -> bool:
+    """Whether a header may say whose a request is, or which version of the API it wants."""
+    return header not in _NAMELESS and not header.startswith(_NAMELESS_PREFIXES)
 
 
 def _is_deterministic(fields: Mapping[str, Any]) -> bool:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from prefold.errors import UsageError
+from prefold.server.asgi import BODY_SECONDS
+from prefold.server.bounded_protocol import SWEEP_TICKS, BoundedProtocol, end_overdue
 
 if TYPE_CHECKING:  # a gateway without an engine binds its port with this module, and needs no torch
     from prefold.engine.worker import EngineWorker
@@ -116,7 +118,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=BoundedProtocol,
                 ws="none",
                 lifespan="off",
                 proxy_headers=False,
@@ -142,6 +144,12 @@ class Server(uvicorn.Server):
         """Begin to accept connections; by now signals are heard."""
         await super().startup(sockets)
         self._on_ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """See `uvicorn.Server`; now and then, end connections that keep us waiting for a request."""
+        if counter % SWEEP_TICKS == 0:
+            end_overdue(self.server_state.connections, BODY_SECONDS)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let the engine finish what it has while uvicorn waits for its connections."""
