@@ -168,7 +168,7 @@ class RoutingOptions(_Table, frozen=True, kw_only=True):
 
 
 class HealthOptions(_Table, frozen=True, kw_only=True):
-    """When a replica counts as down, and as up again; and whether engines are asked, once they are seen, if they cache."""
+    """When a replica counts as down, and as up again; and whether an engine that is seen is asked if it caches."""
 
     path: str = "/health"
     verify_caching: bool = True
