@@ -362,3 +362,16 @@ def get(port: int, path: str) -> bytes:
     body = connection.getresponse().read()
     connection.close()
     return body
+
+
+def test_redacted_requests_compare_with_those_from_before_a_restart(upstream: Upstream, tmp_path: Path) -> None:
+    log = tmp_path / "requests.jsonl"
+    more = f'[access]\nsalt-secret = {{ env = "SECRET" }}\n[metering]\nrequest-log = "{log}"\nbodies = "redacted"'
+    ask = {**HELLO, "messages": [{"role": "user", "content": "What was said before, and is said again."}]}
+    for secret in ("s" * 32, "s" * 32, "t" * 32):
+        with serving(config_of(upstream, more=more), tmp_path, environ={"SECRET": secret}) as gateway:
+            assert 200 == gateway.post(ask).status
+    first, again, other = (json.dumps(json.loads(line)["request"]) for line in log.read_text().splitlines())
+    assert first == again
+    assert first != other
+    assert "said before" not in first + other

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import secrets
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from random import Random
@@ -42,6 +44,7 @@ from prefold.server.asgi import App
 
 _log = logging.getLogger(__name__)
 _ENGINE_URL = "prefold:engine"
+_LOG_LABEL = b"prefold/request-log/1"
 _STATES = {"draining": "down", "gone": "down", "resting": "up"}  # as metrics call them
 
 
@@ -84,7 +87,7 @@ class Gateway:
         self._knowledge = Knowledge(config.routing, clock)
         self._knowledge.check(config)
         self._fleet = Fleet(config, self._open_upstream, clock=clock, wall_clock=now)
-        self._sinks = _sinks(config)
+        self._sinks = _sinks(config, environ)
         self._metering = Metering(config, prices, clock, now, gauges=self._reading, sinks=self._sinks)
         self._answers = _answers(config, environ, state_folder, clock=now, monotonic=clock)
         self._budgets = Budgets(
@@ -221,14 +224,15 @@ class Gateway:
         )
 
 
-def _sinks(config: GatewayConfig) -> list[Any]:
+def _sinks(config: GatewayConfig, environ: Mapping[str, str]) -> list[Any]:
     sinks: list[Sink] = []
     metering = config.metering
     if metering.request_log:
-        sinks.append(RequestLog(Path(metering.request_log), bodies=metering.bodies, key=secrets.token_bytes(32)))
+        secret = config.access.salt_secret
+        # One key for all gateways that share the secret, so that what they redact can be compared; else one of its own.
+        key = hmac.digest(secret.read(environ).encode(), _LOG_LABEL, "sha256") if secret else secrets.token_bytes(32)
+        sinks.append(RequestLog(Path(metering.request_log), bodies=metering.bodies, key=key))
     if metering.otlp_endpoint:
-        import time  # noqa: PLC0415
-
         from prefold.gateway.otel import connect  # noqa: PLC0415 - only where it is asked for
 
         telemetry = connect(metering.otlp_endpoint, time.time_ns, secrets.token_hex(8))
