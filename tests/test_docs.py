@@ -235,7 +235,7 @@ def test_marks_are_known_and_the_same_in_both_languages() -> None:
         for name in ("README.md", "README.zh.md")
     }
     assert by_page["README.md"] == by_page["README.zh.md"]
-    assert {"", "ci: demo", "ci: run", "docs: server"} == {block.mark for block in BLOCKS}
+    assert {"", "ci: demo", "ci: run", "docs: server", "toml: gateway"} == {block.mark for block in BLOCKS}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
