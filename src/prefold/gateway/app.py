@@ -169,7 +169,7 @@ class GatewayApp:
                 if failed is not None:
                     raise failed from None
                 raise
-            except BaseException:
+            except BaseException:  # the client left, or a fault: either way nothing runs there any more
                 lease.left()
                 raise
             if answer.status not in _BUSY or not _may_go_elsewhere(parts, call, tried, failures + 1):

@@ -44,14 +44,13 @@ class Dispatcher:
             InvalidRequest: if the replica's API cannot say what is asked.
             HttpError: if the replica cannot be asked this at all.
         """
-        speaks = "anthropic" if call.api.is_anthropic else "openai"
-        if speaks in table.dialects and (call.tenant.salt is None or takes_salt(table.kind, call.api)):
+        if _speaks(table, call.api) and (call.tenant.salt is None or takes_salt(table.kind, call.api)):
             return await upstream.send(self._outgoing(call, with_salt(call, table.kind)))
         if call.api is Api.COUNT_TOKENS:
             return await self._count(call, table, upstream)
         translation = translate(call.api, call.fields, table.kind, int(self._now()))
         if translation is None or not _speaks(table, translation.api):
-            if speaks in table.dialects:
+            if _speaks(table, call.api):
                 return await upstream.send(self._outgoing(call, with_salt(call, table.kind)))
             raise HttpError(
                 400,

@@ -16,13 +16,10 @@ import httptools
 from prefold.gateway.buffered_answer import READ_AHEAD, BufferedAnswer
 from prefold.gateway.config import UpstreamOptions
 from prefold.gateway.upstream import HOP_HEADERS, Headers, UpstreamFailed
+from prefold.server.bounded_protocol import MAX_HEAD_BYTES, MAX_HEADERS
 
 KEEP_SECONDS = 4.0
 """Longest time that a connection waits for its next request: uvicorn and llama.cpp end theirs after 5 s."""
-
-MAX_HEADERS = 100
-MAX_HEAD_BYTES = 64 << 10
-"""Limits on the head of an answer. The second is also how much may come without a byte of a body, as trailers do."""
 
 _NOT_PASSED_ON = HOP_HEADERS | {b"date"}  # our server says what time it is
 _OWN_PREFIX = b"x-prefold-"  # of a gateway behind this one

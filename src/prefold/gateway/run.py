@@ -15,11 +15,9 @@ import uvicorn
 from prefold.gateway.assembly import Gateway
 from prefold.gateway.gathered_writes import GatheringProtocol
 from prefold.gateway.operator import OperatorPages
-from prefold.server.asgi import App
 from prefold.server.bounded_protocol import SWEEP_TICKS, end_overdue
+from prefold.server.run import listen, uvicorn_config
 
-_BACKLOG = 2048
-_KEEP_ALIVE_SECONDS = 75  # longer than common clients keep idle connections, so that they end them, not we
 _LAST_WORDS_SECONDS = 1.0
 
 
@@ -45,28 +43,14 @@ def serve(
         on_ready: called when clients can connect.
 
     Raises:
+        UsageError: if another process listens at the address by now.
         KeyboardInterrupt: if it was SIGINT that ended it.
     """
-    listener.listen(_BACKLOG)
+    listen(listener)
     server = _Server(gateway, operator_listener, drain_seconds=drain_seconds, log_level=log_level, on_ready=on_ready)
     server.run(sockets=[listener])
     if signal.SIGINT in server.signals:
         raise KeyboardInterrupt
-
-
-def _config(app: App, log_level: str) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http=GatheringProtocol,
-        ws="none",
-        lifespan="off",
-        proxy_headers=False,
-        server_header=False,
-        access_log=False,
-        log_config=None,
-        log_level=log_level,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-    )
 
 
 def _collect_less() -> None:
@@ -90,11 +74,12 @@ class _Server(uvicorn.Server):
         log_level: str,
         on_ready: Callable[[], None],
     ) -> None:
-        super().__init__(_config(gateway.app, log_level))
+        super().__init__(uvicorn_config(gateway.app, GatheringProtocol, log_level))
         self.signals: list[int] = []
         self._gateway = gateway
         self._operator_listener = operator_listener
-        self._operator = uvicorn.Server(_config(OperatorPages(lambda: gateway.app.parts), log_level))
+        pages = OperatorPages(lambda: gateway.app.parts)
+        self._operator = uvicorn.Server(uvicorn_config(pages, GatheringProtocol, log_level))
         self._drain_seconds = drain_seconds
         self._on_ready = on_ready
         self._reloads: set[asyncio.Task[None]] = set()
@@ -109,7 +94,7 @@ class _Server(uvicorn.Server):
         await self._gateway.start()
         await super().startup(sockets)
         if self._operator_listener is not None:
-            self._operator_listener.listen(_BACKLOG)
+            listen(self._operator_listener)
             self._operator.config.load()
             self._operator.lifespan = self._operator.config.lifespan_class(self._operator.config)
             await self._operator.startup([self._operator_listener])

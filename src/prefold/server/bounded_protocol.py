@@ -10,7 +10,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 MAX_HEADERS = 100
 MAX_HEAD_BYTES = 64 << 10
-"""Limits on the head of a request. The second is also how much may come without a byte of a body, as trailers do."""
+"""Limits on the head of a message, whoever sends it. The second is also how much may come without a byte of a body, as
+trailers do."""
 
 
 SWEEP_TICKS = 10

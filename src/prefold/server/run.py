@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from prefold.errors import UsageError
-from prefold.server.asgi import BODY_SECONDS
+from prefold.server.asgi import BODY_SECONDS, App
 from prefold.server.bounded_protocol import SWEEP_TICKS, BoundedProtocol, end_overdue
 
 if TYPE_CHECKING:  # a gateway without an engine binds its port with this module, and needs no torch
@@ -57,6 +57,41 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def listen(listener: socket.socket) -> None:
+    """Let clients connect to a socket from `bind`; whoever accepts may still have to start.
+
+    Raises:
+        UsageError: if another process listens at the address by now.
+    """
+    try:
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        host, port = listener.getsockname()[:2]
+        raise _cannot_listen(host, port, error) from None
+
+
+def uvicorn_config(app: App, protocol: type[BoundedProtocol], log_level: str) -> uvicorn.Config:
+    """How every server of prefold runs an application.
+
+    Args:
+        app: the application.
+        protocol: HTTP, with bounds on what clients send.
+        log_level: of uvicorn.
+    """
+    return uvicorn.Config(
+        app,
+        http=protocol,
+        ws="none",
+        lifespan="off",
+        proxy_headers=False,
+        server_header=False,
+        access_log=False,
+        log_config=None,
+        log_level=log_level,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+    )
+
+
 def serve(
     app: PrefoldApp,
     worker: EngineWorker,
@@ -81,11 +116,7 @@ def serve(
         UsageError: if another process listens at the address by now.
         KeyboardInterrupt: if it was SIGINT that ended it.
     """
-    try:
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        host, port = listener.getsockname()[:2]
-        raise _cannot_listen(host, port, error) from None
+    listen(listener)
     server = Server(app, worker, drain_timeout=drain_timeout, log_level=log_level, on_ready=on_ready)
     server.run(sockets=[listener])
     if signal.SIGINT in server.signals:
@@ -115,20 +146,7 @@ class Server(uvicorn.Server):
         log_level: str,
         on_ready: Callable[[], None],
     ) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=BoundedProtocol,
-                ws="none",
-                lifespan="off",
-                proxy_headers=False,
-                server_header=False,
-                access_log=False,
-                log_config=None,
-                log_level=log_level,
-                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            )
-        )
+        super().__init__(uvicorn_config(app, BoundedProtocol, log_level))
         self.signals: list[int] = []
         self._app = app
         self._worker = worker

@@ -27,12 +27,13 @@ from typing import Any
 
 from prefold.analysis.anonymise import FORMAT, read_line
 from prefold.analysis.logs.reader import BadLine, Head, Reader, Source
-from prefold.analysis.logs.values import LARGEST_COUNT, count, loaded, name, real, seconds
+from prefold.analysis.logs.values import count, loaded, name, real, seconds
 from prefold.analysis.record import Blocks, Record
 from prefold.analysis.traced import TracedPrompt
 from prefold.core.tokens import count as ids_in
 from prefold.core.tokens import pack
 from prefold.errors import InvalidRequest, InvalidTokens
+from prefold.providers.usage import LARGEST_COUNT
 
 _MOONCAKE_BLOCK = 512
 _BAILIAN_BLOCK = 16

@@ -12,10 +12,7 @@ import msgspec
 
 from prefold.analysis.logs.reader import Source
 from prefold.errors import InvalidRequest
-from prefold.providers.usage import Usage, read_usage
-
-LARGEST_COUNT = 10**9
-"""Tokens of one request above which a count is taken for a fault."""
+from prefold.providers.usage import LARGEST_COUNT, Usage, read_usage
 
 _UNITS_FROM = ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3))
 """Epoch numbers from which nano-, micro- and milliseconds are counted: as seconds they would lie thousands of years
