@@ -111,7 +111,7 @@ async def well(peer: Peer) -> None:
     """Answer in OpenAI's words, or in Anthropic's at its path; the text tells the prompt back."""
     fields = peer.request.json
     text = f"You said: {prompt_of(fields)}"
-    if peer.request.path == "/v1/messages":
+    if peer.request.path.partition("?")[0] == "/v1/messages":
         await _message(peer, fields, text)
     elif fields.get("stream"):
         await peer.begin_events()
@@ -136,7 +136,7 @@ USAGE = {
 def prompt_of(fields: dict[str, Any]) -> str:
     """The last message, or the prompt."""
     content = fields["messages"][-1]["content"] if "messages" in fields else fields.get("prompt", fields.get("input"))
-    return content if isinstance(content, str) else content[-1]["text"]
+    return content if isinstance(content, str) else content[-1].get("text", "")
 
 
 def completion_of(text: str, **message: Any) -> dict[str, Any]:

@@ -184,6 +184,28 @@ def test_a_stream_without_usage_counts_by_what_was_relayed(
         assert 429 == gateway.post().status
 
 
+def test_who_leaves_with_the_last_event_has_the_whole_answer(tmp_path: Path) -> None:
+    """What was cached of it is known as well, so that the conversation stays where it is."""
+    a, b = Upstream("a"), Upstream("b")
+    usage = {"input_tokens": 50_000, "input_tokens_details": {"cached_tokens": 49_999}, "total_tokens": 50_000}
+    fields = {"model": MODEL, "input": "Hello", "instructions": "word " * 50_000, "stream": True}
+
+    async def tell(peer: Peer) -> None:
+        await peer.begin_events()
+        await peer.events(sse({"type": "response.completed", "response": {"object": "response", "usage": usage}}))
+        await peer.until_left()
+
+    a.behaviour = b.behaviour = tell
+    with running(a, b), serving(config_of(a, b), tmp_path) as gateway:
+        for number in range(6):
+            with gateway.asking(fields, "/v1/responses") as connection:
+                read_until(connection, b"total_tokens")
+            done = number + 1
+            eventually(lambda done=done: done == gateway.metric("prefold_requests_total", outcome="done"), "the end")
+        assert 6 * 49_999 == gateway.metric("llm_prefix_cache_hit_tokens_total")
+    assert {0, 6} == {len(a.requests), len(b.requests)}
+
+
 @pytest.mark.parametrize(("path", "status"), [("/v1/chat/completions", 429), ("/v1/embeddings", 200)])
 def test_a_whole_answer_without_usage_counts_where_a_model_wrote_it(
     upstream: Upstream, tmp_path: Path, path: str, status: int
@@ -235,6 +257,15 @@ def test_round_robin_takes_each_in_turn(three: list[Upstream], tmp_path: Path) -
         assert {"a": 2, "b": 2, "c": 2} == Counter(replica_of(gateway, HELLO)[0] for _ in range(6))
 
 
+def test_different_beginnings_are_counted(three: list[Upstream], tmp_path: Path) -> None:
+    with serving(config_of(*three), tmp_path) as gateway:
+        assert "\nprefold_distinct_prefixes " not in gateway.metrics
+        for turns in (1, 2, 3):
+            for name in "vwxyz":
+                gateway.post(conversation(name, turns))
+        assert 5 == gateway.metric("prefold_distinct_prefixes")
+
+
 def test_a_prefix_stays_where_it_is(three: list[Upstream], tmp_path: Path) -> None:
     with serving(config_of(*three), tmp_path) as gateway:
         homes = [replica_of(gateway, conversation(f"Client {number}")) for number in range(12)]
@@ -255,6 +286,31 @@ def test_a_session_stays_where_it_is(three: list[Upstream], tmp_path: Path) -> N
 def test_a_conversation_that_is_at_home_is_no_work(three: list[Upstream], tmp_path: Path) -> None:
     with serving(config_of(*three), tmp_path) as gateway:  # whose usage says that little had to be computed
         assert 1 == len({replica_of(gateway, conversation("Ann", turns=turn)) for turn in range(1, 12)})
+
+
+def test_nor_is_one_of_which_nobody_says_what_was_computed(three: list[Upstream], tmp_path: Path) -> None:
+    async def tell(peer: Peer) -> None:  # as to clients that ask for no usage in their streams
+        await peer.begin_events()
+        await peer.events(sse(chunk_of({"content": "Hi"}), "[DONE]"))
+        await peer.end_events()
+
+    for upstream in three:
+        upstream.behaviour = tell
+    with serving(config_of(*three), tmp_path) as gateway:
+        assert 1 == len({replica_of(gateway, conversation("Ann", turns=turn)) for turn in range(1, 12)})
+
+
+def test_a_short_conversation_stays_where_it_begins(three: list[Upstream], tmp_path: Path) -> None:
+    """Shorter than what is hashed of a prompt, and longer at each turn."""
+    with serving(config_of(*three), tmp_path) as gateway:
+        homes = []
+        for name in ("Ann", "Ben", "Cid", "Dan", "Eve", "Fay"):
+            messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": f"I am {name}."}]
+            said = [{"role": ("assistant", "user")[turn % 2], "content": f"turn {turn}"} for turn in range(9)]
+            grown = [{"model": MODEL, "messages": messages + said[:turn]} for turn in range(0, 9, 2)]
+            homes.append({replica_of(gateway, body) for body in grown})
+        assert [1] * 6 == [*map(len, homes)]
+        assert 1 < len(set.union(*homes))
 
 
 def test_the_least_busy_one_is_taken(three: list[Upstream], tmp_path: Path) -> None:

@@ -215,6 +215,16 @@ def test_what_is_not_there(gateway: RunningGateway, method: str, path: str, stat
     assert "x-evil" not in reply.headers
 
 
+def test_headers_that_stand_twice_count_both(gateway: RunningGateway, upstream: Upstream) -> None:
+    body = json.dumps(HELLO).encode()
+    lines = ["connection: X-One", "connection: close, X-Two", "x-one: 1", "x-two: 2", "x-list: a", "x-list: b"]
+    head = "\r\n".join(["POST /v1/chat/completions HTTP/1.1", "host: g", *lines, f"content-length: {len(body)}"])
+    assert gateway.raw(f"{head}\r\n\r\n".encode() + body).startswith(b"HTTP/1.1 200")
+    sent = upstream.requests[-1].headers
+    assert set() == {"x-one", "x-two"} & sent.keys()
+    assert "a, b" == sent["x-list"]
+
+
 # Keys and tenants
 
 KEYED = """

@@ -203,6 +203,23 @@ def test_a_frozen_store_is_asked_by_one_round_of_requests_only(server, monkeypat
     assert 1 == len(asked)
 
 
+@needs_redis
+def test_a_store_that_stays_away_is_asked_by_one_alone(server, monkeypatch):
+    now, asked = [0.0], []
+
+    async def work(budgets):
+        await budgets.take(tenant(requests=1), 1)
+        take = budgets._windows.take
+        monkeypatch.setattr(budgets._windows, "take", lambda *arguments: (asked.append(1), take(*arguments))[1])
+        os.kill(server.process.pid, signal.SIGSTOP)
+        for _ in range(3):
+            await asyncio.gather(*(budgets.take(tenant(requests=1), 1) for _ in range(20)))
+            now[0] += 2.0
+
+    with_budgets(work, server.url, clock=lambda: now[0])
+    assert 20 + 1 + 1 == len(asked)
+
+
 def test_no_store_at_all(caplog):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]  # closed again, so nobody is there

@@ -119,6 +119,7 @@ def test_a_whole_file(tmp_path):
         ("[routing]\npolicy = 'exakt'", ["routing.policy is 'exakt'", '"round_robin" or "sticky"']),
         (REPLICA + "kind = 'vlm'", ["replica[0].kind is 'vlm'", '"prefold", "vllm"']),
         (REPLICA + "speaks = ['openai', 'x']", ["replica[0].speaks[1] is 'x'"]),
+        (REPLICA + "data-parallel-size = 65", ["replica[0].data_parallel_size", "a whole number from 1 to 64"]),
         (REPLICA + "models = 'm'", ["replica[0].models", "a list of items, each a text in quotes"]),
         ("[[replica]]\nname = 'a'", ["replica[0].url is missing", "a text in quotes"]),
         ("[replica]\nname = 'a'", ["replica has", "[[...]]"]),

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from prefold.gateway.departure import UntilClientLeaves
+from prefold.gateway.departure import Departures, UntilClientLeaves
 from prefold.server.asgi import ClientGone, Exchange, Message
 
 
@@ -31,7 +31,7 @@ def test_what_runs_stops_when_the_client_leaves() -> None:
     ends: list[type[BaseException]] = []
 
     async def answer(client: Client) -> None:
-        with UntilClientLeaves(client.exchange):
+        with UntilClientLeaves(client.exchange, Departures()):
             try:
                 await asyncio.sleep(60)
             except BaseException as error:
@@ -53,7 +53,7 @@ def test_what_runs_stops_when_the_client_leaves() -> None:
 def test_quick_answers_are_not_watched() -> None:
     async def run() -> bool:
         client = Client()
-        with UntilClientLeaves(client.exchange):
+        with UntilClientLeaves(client.exchange, Departures()):
             await asyncio.sleep(0)
         client.has_left.set()
         await asyncio.sleep(0.05)
@@ -62,10 +62,29 @@ def test_quick_answers_are_not_watched() -> None:
     assert not asyncio.run(run())
 
 
+def test_one_timer_finds_all_that_last() -> None:
+    async def wait(client: Client, departures: Departures) -> None:
+        with UntilClientLeaves(client.exchange, departures):
+            await asyncio.sleep(60)
+
+    async def run() -> list[type[BaseException] | None]:
+        departures = Departures()
+        clients = [Client(), Client(), Client()]
+        tasks: list[asyncio.Task[None]] = []
+        for client in clients:  # each comes at another time of the timer, the last one after it has ended
+            tasks.append(asyncio.create_task(wait(client, departures)))
+            await (asyncio.sleep(0.01) if client is clients[0] else client.is_watched.wait())
+        for client in clients:
+            client.has_left.set()
+        return [type(error) for error in await asyncio.gather(*tasks, return_exceptions=True)]
+
+    assert asyncio.run(run()) == [ClientGone] * 3
+
+
 def test_the_watch_ends_with_the_block() -> None:
     async def run() -> int:
         client = Client()
-        with UntilClientLeaves(client.exchange):
+        with UntilClientLeaves(client.exchange, Departures()):
             await client.is_watched.wait()
         client.has_left.set()
         await asyncio.sleep(0.01)
@@ -76,7 +95,7 @@ def test_the_watch_ends_with_the_block() -> None:
 
 def test_errors_pass() -> None:
     async def run() -> None:
-        with UntilClientLeaves(Client().exchange):
+        with UntilClientLeaves(Client().exchange, Departures()):
             raise LookupError
 
     with pytest.raises(LookupError):
@@ -88,7 +107,7 @@ def test_others_may_cancel_too() -> None:
         client = Client()
 
         async def wait() -> None:
-            with UntilClientLeaves(client.exchange):
+            with UntilClientLeaves(client.exchange, Departures()):
                 await asyncio.sleep(60)
 
         task = asyncio.create_task(wait())

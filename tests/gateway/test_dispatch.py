@@ -189,13 +189,15 @@ def test_counts_come_from_the_replica_that_has_them(server: Upstream):
     server.behaviour = count
     own = ask(server, call_of(Api.COUNT_TOKENS), Kind.ANTHROPIC)
     tokenised = ask(server, call_of(Api.COUNT_TOKENS), Kind.PREFOLD)
+    assert all(b"x-prefold-tokens" not in headers for _, headers, _ in (own, tokenised))
     assert [{"input_tokens": 11}, {"input_tokens": 12}] == [json.loads(own[2]), json.loads(tokenised[2])]
     assert ["/v1/messages/count_tokens", "/tokenize"] == [request.path for request in server.requests]
 
 
-def test_counts_are_estimated_where_nobody_has_them(server: Upstream):
-    status, _, body = ask(server, call_of(Api.COUNT_TOKENS, messages=[{"role": "user", "content": "word " * 100}]))
-    assert 200 == status
+def test_counts_are_estimated_where_nobody_has_them_and_say_so(server: Upstream):
+    call = call_of(Api.COUNT_TOKENS, messages=[{"role": "user", "content": "word " * 100}])
+    status, headers, body = ask(server, call, Kind.LLAMACPP)
+    assert (200, b"estimated") == (status, headers[b"x-prefold-tokens"])
     assert 80 < json.loads(body)["input_tokens"] < 250
     assert [] == server.requests
 
@@ -214,3 +216,28 @@ def test_a_replica_that_cannot_count_says_so_in_the_clients_words(server: Upstre
     server.behaviour = nonsense
     with pytest.raises(UpstreamFailed):
         ask(server, call_of(Api.COUNT_TOKENS), Kind.PREFOLD)
+
+
+MISSING = [
+    (404, {"detail": "Not Found"}),
+    (404, {"error": {"message": "Not Found", "type": "Not Found", "param": None, "code": 404}}),
+    (404, {"error": {"code": 404, "message": "File Not Found", "type": "not_found_error"}}),
+    (404, {"error": {"message": "There is no /v1/responses; see", "code": "not_found"}}),
+    (404, b"<html>404</html>"),
+    (405, {"detail": "Method Not Allowed"}),
+]
+
+
+@pytest.mark.parametrize(("status", "body"), MISSING)
+def test_an_endpoint_that_a_server_lacks_is_named(server: Upstream, status: int, body: object):
+    server.behaviour = lambda peer: peer.answer(status, body)
+    with pytest.raises(HttpError, match="no /v1/responses") as caught:
+        ask(server, call_of(Api.RESPONSES))
+    assert (400, "unsupported_endpoint") == (caught.value.status, caught.value.code)
+
+
+@pytest.mark.parametrize("error", [{"message": "no such model", "code": 404}, "model 'x' not found"])
+def test_what_else_is_not_found_passes(server: Upstream, error: object):
+    server.behaviour = lambda peer: peer.answer(404, {"error": error}, x_request_id="r")
+    status, headers, body = ask(server, call_of(Api.RESPONSES))
+    assert (404, b"r", {"error": error}) == (status, headers[b"x-request-id"], json.loads(body))

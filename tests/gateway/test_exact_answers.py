@@ -17,6 +17,7 @@ pytest.importorskip("uvicorn")
 from tests.gateway.support import (
     HELLO,
     MODEL,
+    USAGE,
     Peer,
     RunningGateway,
     Upstream,
@@ -156,7 +157,7 @@ def test_who_leaves_takes_nothing_from_those_who_stay(answering: RunningGateway,
         await peer.events(sse(chunk_of({"content": "Once"})))
         while not release.is_set():  # noqa: ASYNC110 - another thread sets it
             await asyncio.sleep(0.005)
-        await peer.events(sse(chunk_of({}, "stop"), "[DONE]"))
+        await peer.events(sse(chunk_of({}, "stop"), {**chunk_of({}), "choices": [], "usage": USAGE}, "[DONE]"))
         await peer.end_events()
 
     upstream.behaviour = begin
@@ -165,9 +166,16 @@ def test_who_leaves_takes_nothing_from_those_who_stay(answering: RunningGateway,
         read_until(second, b"Once")
         first.close()
         eventually(lambda: 1 == answering.metric("prefold_requests_total", outcome="client_gone"), "the leaving")
+        assert 0 == answering.metric("prefold_answers_without_usage_total")
         release.set()
         assert read_until(second, b"[DONE]")
     assert 1 == len(upstream.requests)
+    # The one call that was made is counted once, with what its answer said in the end.
+    assert 6 == answering.metric("llm_prefix_cache_hit_tokens_total", replica="a", tenant="default")
+    assert 4 == answering.metric("llm_prefix_cache_miss_tokens_total", replica="a", tenant="default")
+    assert 0 == answering.metric("prefold_answers_without_usage_total")
+    eventually(lambda: 1 == answering.metric("prefold_requests_total", outcome="done", cache="shared"), "the other")
+    assert 1 == answering.metric("prefold_requests_total", outcome="client_gone", replica="a", status="200")
 
 
 @pytest.mark.parametrize("status", [400, 500])

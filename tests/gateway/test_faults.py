@@ -20,6 +20,7 @@ pytest.importorskip("uvicorn")
 from tests.gateway.support import (
     HELLO,
     MODEL,
+    USAGE,
     Behaviour,
     Peer,
     RunningGateway,
@@ -104,6 +105,15 @@ def test_an_upstreams_own_refusal_passes_untouched(gateway: RunningGateway, upst
     assert 1 == len(upstream.requests)
 
 
+def test_what_connection_headers_name_stays_here(gateway: RunningGateway, upstream: Upstream) -> None:
+    async def tell(peer: Peer) -> None:
+        lines = b"connection: x-one\r\nx-one: 1\r\nconnection: keep-alive, X-Two\r\nx-two: 2\r\nx-three: 3\r\n"
+        await peer.send(b"HTTP/1.1 200 OK\r\n%bcontent-length: 2\r\n\r\n{}" % lines)
+
+    upstream.behaviour = tell
+    assert {"x-three"} == {"x-one", "x-two", "x-three"} & gateway.post().headers.keys()
+
+
 def test_garbage_in_a_good_envelope_passes_untouched(gateway: RunningGateway, upstream: Upstream) -> None:
     async def nonsense(peer: Peer) -> None:
         await peer.answer(200, b'{"choices": \xff\x00')
@@ -155,6 +165,72 @@ def test_a_stream_that_breaks_off_ends_with_an_error_event(
     assert b"[DONE]" not in reply.body
     assert 1 == len(upstream.requests), "the client had seen something"
     assert failed + 1 == gateway.metric("prefold_requests_total", outcome="failed", status="200")
+
+
+ONCE = sse(chunk_of({"content": "Once"}))
+
+
+def telling(data: bytes, head: bytes = b"transfer-encoding: chunked") -> Behaviour:
+    """Send something as a stream of events, and end it well."""
+
+    async def tell(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n%b\r\n\r\n" % head)
+        if head.startswith(b"content-length"):
+            await peer.send(data)
+        else:
+            await peer.events(data)
+            await peer.end_events()
+
+    return tell
+
+
+@pytest.mark.parametrize("head", [b"transfer-encoding: chunked", b"content-length: %d" % len(ONCE)])
+def test_a_stream_that_ends_without_its_last_event_is_no_whole_one(
+    gateway: RunningGateway, upstream: Upstream, head: bytes
+) -> None:
+    upstream.behaviour = telling(ONCE, head)
+    failed = gateway.metric("prefold_requests_total", outcome="failed", status="200")
+    reply = gateway.post(STREAM)
+    assert reply.body.startswith(ONCE)
+    last = json.loads(reply.body.removeprefix(ONCE).removeprefix(b"data: "))
+    assert "no_answer" == last["error"]["code"]
+    assert failed + 1 == gateway.metric("prefold_requests_total", outcome="failed", status="200")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize(
+    "garbage", [b"<html>proxy</html>", b'data: {"choices": [{"delta": \n\n', b'{"choices": []}\n\n', b"\n"]
+)
+def test_garbage_that_calls_itself_a_stream_does_not_pass_as_whole(
+    gateway: RunningGateway, upstream: Upstream, garbage: bytes, path: str
+) -> None:
+    upstream.behaviour = telling(garbage)
+    failed = gateway.metric("prefold_requests_total", outcome="failed", status="200")
+    with gateway.asking({**MESSAGE, "stream": True}, path) as connection:
+        answer = b""
+        while not answer.endswith(b"0\r\n\r\n") and (part := connection.recv(1 << 16)):
+            answer += part
+    # Told by an event, or by a connection that ends before the answer does.
+    assert b'"error"' in answer or not answer.endswith(b"0\r\n\r\n")
+    assert failed + 1 == gateway.metric("prefold_requests_total", outcome="failed", status="200")
+
+
+def test_an_error_that_the_upstream_tells_in_its_stream_passes_and_counts(
+    gateway: RunningGateway, upstream: Upstream
+) -> None:
+    told = ONCE + sse({"error": {"message": "own words", "code": 500}})
+    upstream.behaviour = telling(told)
+    failed = gateway.metric("prefold_requests_total", outcome="failed", status="200")
+    assert told == gateway.post(STREAM).body
+    assert failed + 1 == gateway.metric("prefold_requests_total", outcome="failed", status="200")
+
+
+def test_a_stream_without_done_is_whole_where_its_text_is(gateway: RunningGateway, upstream: Upstream) -> None:
+    told = sse(chunk_of({"content": "Once"}), chunk_of({}, "stop"), {**chunk_of({}), "choices": [], "usage": USAGE})
+    upstream.behaviour = telling(told)
+    done = gateway.metric("prefold_requests_total", outcome="done", status="200")
+    assert told == gateway.post(STREAM).body
+    assert done + 1 == gateway.metric("prefold_requests_total", outcome="done", status="200")
 
 
 def test_a_translated_stream_that_breaks_off_ends_with_anthropics_error_event(

@@ -465,3 +465,65 @@ def test_each_series_has_one_description():
     answer(metering, whole(OPENAI_USAGE))
     described = re.findall(r"^# TYPE (\S+)", metering.render().decode(), re.MULTILINE)
     assert len(set(described)) == len(described)
+
+
+def test_a_call_that_goes_on_without_its_client_counts_what_it_used_at_its_end():
+    records = Records()
+    metering, clock = metering_of(sinks=[records])
+    meter = metering.call(Api.CHAT, "local", "t")
+    meter.ask()
+    meter.sent("a", 700)
+    clock.now += 1
+    meter.end(200, Outcome.CLIENT_GONE, "miss")
+    assert 1 == value(metering, "prefold_requests_total", outcome="client_gone", status="200", replica="a")
+    assert 0 == value(metering, "llm_prefix_cache_hit_tokens_total")
+    clock.now += 10
+    meter.chunk(whole(OPENAI_USAGE))
+    meter.answered(200, Outcome.DONE, "miss")
+    assert meter.asked(200)
+    assert (800, 200) == tuple(value(metering, f"llm_prefix_cache_{what}_tokens_total") for what in ("hit", "miss"))
+    assert 1050 == meter.tokens(7)
+    assert 1 == value(metering, "prefold_requests_total")
+    [record] = records
+    assert (Outcome.CLIENT_GONE, 1.0, 800) == (record.outcome, record.duration, record.usage.read)
+
+
+def test_a_call_that_is_stopped_since_its_client_left_counts_what_came():
+    metering, _ = metering_of()
+    meter = metering.call(Api.CHAT, "local", "t")
+    meter.ask()
+    meter.sent("a")
+    meter.chunk(events({"choices": [{"delta": {"content": "yes"}}]}))
+    meter.end(200, Outcome.CLIENT_GONE, "miss")
+    assert meter.asked(200)
+    assert 1 == value(metering, "prefold_answers_without_usage_total", tenant="t", replica="a")
+    assert 7 + 1 == meter.tokens(7)
+
+
+def test_a_client_that_leaves_before_anybody_is_asked_pays_for_what_is_asked_then():
+    records = Records()
+    metering, _ = metering_of(sinks=[records])
+    meter = metering.call(Api.CHAT, "local", "t")
+    meter.end(0, Outcome.CLIENT_GONE, "miss")
+    meter.ask()
+    meter.sent("a")
+    meter.chunk(whole(OPENAI_USAGE))
+    meter.answered(200, Outcome.DONE, "miss")
+    assert meter.asked(200)
+    assert (800, 1) == tuple(value(metering, name) for name in HIT_AND_REQUESTS)
+    assert (1, 1050) == (len(records), meter.tokens(7))
+
+
+HIT_AND_REQUESTS = ("llm_prefix_cache_hit_tokens_total", "prefold_requests_total")
+
+
+def test_nothing_is_late_where_the_client_stays():
+    metering, _ = metering_of()
+    meter = metering.call(Api.CHAT, "local", "t")
+    meter.ask()
+    meter.sent("a")
+    meter.chunk(whole(OPENAI_USAGE))
+    meter.answered(200, Outcome.DONE, "off")
+    assert not meter.asked(200)
+    meter.end(200, Outcome.DONE, "off")
+    assert (800, 1) == tuple(value(metering, name) for name in HIT_AND_REQUESTS)

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from http.client import HTTPConnection
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +15,8 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("torch")
 pytest.importorskip("zmq")
 
+from tests.gateway.engines import engine
 from tests.gateway.support import (
-    PATIENCE,
     Reply,
     RunningGateway,
     Upstream,
@@ -130,55 +124,6 @@ def test_without_events_requests_go_on(default_checkpoint: Checkpoint, tmp_path:
             assert {(200, "fallback")} == {(reply.status, reply.headers["x-prefold-reason"]) for reply in replies}
             assert {"a", "b"} == {reply.headers["x-prefold-replica"] for reply in replies}
             assert 1 == gateway.metric("prefold_replica_trust", replica="a", trust="fallback")
-
-
-@dataclass
-class Engine:
-    """A process that serves the default model."""
-
-    name: str
-    process: subprocess.Popen[str]
-    port: int
-    events: int
-    replay: int
-
-    @property
-    def table(self) -> str:
-        return (
-            f'[[replica]]\nname = "{self.name}"\nurl = "http://127.0.0.1:{self.port}"\nkind = "prefold"\n'
-            f'events = "tcp://127.0.0.1:{self.events}"\nreplay = "tcp://127.0.0.1:{self.replay}"\n'
-        )
-
-    def reset(self) -> None:
-        """Empty the cache."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
-        connection.request("POST", "/cache/reset")
-        assert connection.getresponse().status < 300
-        connection.close()
-
-
-@contextmanager
-def engine(name: str) -> Iterator[Engine]:
-    events, replay = free_port(), free_port()
-    command = [sys.executable, "-m", "prefold", "serve", "--port", "0", "--threads", "1", "--kv-memory", "96MiB"]
-    command += ["--kv-events", f"tcp://127.0.0.1:{events}", "--kv-replay", f"tcp://127.0.0.1:{replay}"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    reader = threading.Thread(target=process.stderr.read)
-    try:
-        said = ""
-        while (found := re.search(r"http://127.0.0.1:(\d+)", said)) is None:
-            line = process.stderr.readline()
-            assert line, said
-            said += line
-        reader.start()
-        yield Engine(name, process, int(found[1]), events, replay)
-    finally:
-        process.kill()
-        process.wait()
-        if reader.ident is not None:
-            reader.join(PATIENCE)
-        process.stderr.close()
 
 
 @pytest.mark.slow

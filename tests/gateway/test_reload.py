@@ -264,12 +264,19 @@ def test_reloads_at_once_end_with_the_last_file(pair: tuple[Upstream, Upstream],
 def test_a_drain_lets_streams_end_and_nobody_in(
     pair: tuple[Upstream, Upstream], release: threading.Event, tmp_path: Path
 ) -> None:
-    with serving(config_of(pair[0]), tmp_path) as gateway, gateway.asking(STREAM) as stream:
+    with serving(config_of(pair[0]), tmp_path, drain_seconds=PATIENCE) as gateway, gateway.asking(STREAM) as stream:
         read_until(stream, b"Once")
+        kept = gateway.connect()
+        kept.request("GET", "/health")
+        assert b"ok" in kept.getresponse().read()
         gateway.stop()
         eventually(lambda: gateway.gateway.app.stopping, "the drain")
-        with pytest.raises(OSError, match="refused"):
-            gateway.get("/health")
+        kept.request("GET", "/health")  # a balancer's connection, open since before
+        assert 503 == kept.getresponse().status
+        kept.close()
+        for reply in (gateway.get("/health"), gateway.post()):  # and new ones
+            assert ((503, "stopping"), "close") == (reply.code, reply.headers["connection"])
+        assert 1 == len(pair[0].requests)
         release.set()
         assert read_until(stream, b"[DONE]")
         gateway.thread.join(PATIENCE)
@@ -333,6 +340,9 @@ def test_the_command_hears_signals(pair: tuple[Upstream, Upstream], release: thr
 
             eventually(is_new, "the reload")
             assert b"prefold_requests_total" in get(int(pages[1]), "/metrics")
+            with socket.create_connection(("127.0.0.1", int(pages[1])), timeout=PATIENCE) as page:
+                page.sendall(b"GET /metrics HTTP/1.1\r\nhost: g\r\n\r\n")
+                assert b"\r\ndate: " in read_until(page, b"\r\n\r\n")
             process.send_signal(signal.SIGTERM)
             release.set()
             assert read_until(stream, b"[DONE]")

@@ -183,6 +183,19 @@ def test_anthropics_words_are_the_same_tokens(router: Router):
     assert None is route(router, odd).matched
 
 
+def test_responses_are_routed_by_their_prompt(router: Router):
+    router.sent(route(router, call_of("abcdefghij")))
+    item = {"role": "user", "content": [{"type": "input_text", "text": "abcdefghXY"}]}
+    assert 8 == route(router, call_of("", Api.RESPONSES, input=[item])).matched
+    assert 8 == route(router, call_of("", Api.RESPONSES, input="abcdefghij")).matched
+    assert 8 == route(router, call_of("", Api.RESPONSES, instructions="abcdefgh", input="XY")).matched
+    salted = call_of("", Api.RESPONSES, input="abcdefghij", cache_salt="x")
+    assert 0 == route(router, salted).matched
+    router.sent(route(router, salted))
+    assert 8 == route(router, salted).matched
+    assert None is route(router, call_of("", Api.RESPONSES, input="abcdefgh", previous_response_id="r")).matched
+
+
 def test_what_others_hold_is_not_seen(router: Router):
     mine = call_of("abcdefghij", tenant="t1", group=ISOLATED)
     router.sent(route(router, mine))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefold.providers.usage import Usage
-from prefold.responses.endings import cut_between_events, event_data, has_last_event, usage_if_whole
+from prefold.responses.endings import Ending, cut_between_events, ending_of, event_data, has_last_event, usage_if_whole
 
 from .support import CHAT, CHAT_EVENTS, EVENT_STREAM, JSON, MESSAGE_EVENTS, chat_chunk, sse
 
@@ -156,7 +156,23 @@ def test_headers_that_say_no(headers):
     assert usage_if_whole(headers, json.dumps(CHAT).encode()) is None
 
 
-@pytest.mark.parametrize("events", [CHAT_EVENTS, MESSAGE_EVENTS])
+RESPONSE = {"id": "resp_1", "object": "response", "instructions": "x" * 9_000, "usage": None}
+RESPONSE_USAGE = {
+    "input_tokens": 9,
+    "input_tokens_details": {"cached_tokens": 8},
+    "output_tokens": 1,
+    "total_tokens": 10,
+}
+RESPONSE_EVENTS = [
+    sse({"type": "response.created", "response": RESPONSE}),
+    sse({"type": "response.output_text.delta", "delta": '"usage": {"input_tokens": 1, "total_tokens": 2}'}),
+    sse({"type": "response.completed", "response": {**RESPONSE, "usage": RESPONSE_USAGE, "user": None}}),
+]
+
+
+@pytest.mark.parametrize(
+    "events", [CHAT_EVENTS, MESSAGE_EVENTS, RESPONSE_EVENTS], ids=["chat", "messages", "responses"]
+)
 def test_the_last_event_is_known_and_no_other(events):
     assert [False] * (len(events) - 1) + [True] == [has_last_event(event) for event in events]
 
@@ -177,3 +193,35 @@ def test_a_stream_is_cut_into_whole_events(events, size):
 
 def test_a_stream_without_a_border_stays_whole():
     assert (b"data: a\r\n\r\ndata: b",) == cut_between_events(b"data: a\r\n\r\ndata: b", 4)
+
+
+@pytest.mark.parametrize(
+    ("events", "ending"),
+    [
+        ((chat_chunk("a"), chat_chunk("", "stop"), "[DONE]"), Ending.WHOLE),
+        ((chat_chunk("a", "stop"),), Ending.WHOLE),
+        ((chat_chunk("a", "content_filter"), {"choices": [], "usage": {}}), Ending.WHOLE),
+        (({"type": "response.incomplete", "response": {}},), Ending.WHOLE),
+        (({"type": "message_stop"}, {"type": "ping"}), Ending.WHOLE),
+        ((chat_chunk("a"), {"error": {"message": "no"}}), Ending.ERROR),
+        (({"type": "error", "error": {}},), Ending.ERROR),
+        (({"type": "response.failed"},), Ending.ERROR),
+        ((chat_chunk("a"),), Ending.MISSING),
+        ((chat_chunk("", "stop"), chat_chunk("b")), Ending.MISSING),
+        ((chat_chunk("a"), "garbage"), Ending.MISSING),
+        (({"type": "content_block_stop"},), Ending.MISSING),
+        ((), Ending.MISSING),
+    ],
+    ids=str,
+)
+def test_how_streams_end(events, ending):
+    assert ending is ending_of(sse(*events))
+
+
+def test_a_comment_behind_the_end_changes_nothing():
+    assert Ending.WHOLE is ending_of(sse(chat_chunk("a", "stop"), "[DONE]") + b": still here\n\n")
+
+
+@pytest.mark.parametrize("text", [b"<html></html>", b'{"choices": []}', b"\xff", b"data: [1, 2]\n\n"])
+def test_what_is_no_stream_has_no_end(text):
+    assert Ending.MISSING is ending_of(text)

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from prefold.server.asgi import ClientGone, Exchange, HttpError
+from prefold.server.asgi import WHOLE_BODY, ClientGone, Exchange, HttpError
 
 
-def exchange(messages=(), headers=(), method="POST"):
+def exchange(messages=(), headers=(), method="POST", extensions=()):
     """An exchange that receives these messages, then nothing, and the list of what it sends."""
     waiting = list(messages)
     sent = []
@@ -20,7 +20,8 @@ def exchange(messages=(), headers=(), method="POST"):
     async def send(message):
         sent.append(message)
 
-    return Exchange({"method": method, "path": "/x", "headers": list(headers)}, receive, send), sent
+    scope = {"method": method, "path": "/x", "headers": list(headers), "extensions": {key: {} for key in extensions}}
+    return Exchange(scope, receive, send), sent
 
 
 def part(body, *, more):
@@ -33,8 +34,9 @@ def test_a_body_in_parts():
 
 
 @pytest.mark.parametrize("headers", [[], [(b"content-length", b"11")], [(b"content-length", b"9" * 5000)]])
-def test_a_body_that_is_too_large(headers):
-    made, _ = exchange([part(b"123456", more=True), part(b"12345", more=True)], headers)
+@pytest.mark.parametrize("extensions", [[], [WHOLE_BODY]])
+def test_a_body_that_is_too_large(headers, extensions):
+    made, _ = exchange([part(b"123456", more=True), part(b"12345", more=False)], headers, extensions=extensions)
     with pytest.raises(HttpError) as caught:
         asyncio.run(made.body(limit=10))
     assert 413 == caught.value.status
@@ -43,6 +45,11 @@ def test_a_body_that_is_too_large(headers):
 def test_a_body_of_just_the_limit():
     made, _ = exchange([part(b"1234567890", more=False)], [(b"content-length", b"10")])
     assert b"1234567890" == asyncio.run(made.body(limit=10))
+
+
+def test_a_body_that_has_come_needs_no_time():
+    made, _ = exchange([part(b"ab", more=False)], extensions=[WHOLE_BODY])
+    assert b"ab" == asyncio.run(made.body(seconds=0))
 
 
 def test_a_client_that_leaves_amid_its_body():

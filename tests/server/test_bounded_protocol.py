@@ -14,7 +14,7 @@ pytest.importorskip("uvicorn")
 
 import uvicorn
 
-from prefold.server.asgi import Exchange, Receive, Scope, Send
+from prefold.server.asgi import WHOLE_BODY, Exchange, Receive, Scope, Send
 from prefold.server.bounded_protocol import MAX_HEAD_BYTES, MAX_HEADERS, BoundedProtocol, end_overdue
 
 GET = b"GET / HTTP/1.1\r\nhost: g\r\n"
@@ -27,12 +27,14 @@ class Served:
     Attributes:
         answers: set when it may answer.
         is_asked: set when a request has come.
+        had_body: of each request, whether its whole body had come when the application was asked.
     """
 
     def __init__(self) -> None:
         self.answers = asyncio.Event()
         self.answers.set()
         self.is_asked = asyncio.Event()
+        self.had_body: list[bool] = []
         config = uvicorn.Config(
             self._app, interface="asgi3", http=BoundedProtocol, ws="none", lifespan="off", log_config=None, port=0
         )
@@ -40,6 +42,7 @@ class Served:
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.is_asked.set()
+        self.had_body.append(WHOLE_BODY in scope.get("extensions", ()))
         exchange = Exchange(scope, receive, send)
         if exchange.path == "/unread":
             await exchange.reply(405, b"", "text/plain")
@@ -198,6 +201,32 @@ def test_connections_may_rest_between_requests() -> None:
         served.end_overdue()
         assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
         writer.close()
+
+    serving(test)
+
+
+def test_connections_rest_for_a_time_only() -> None:
+    async def test(served: Served) -> None:
+        served.server.config.timeout_keep_alive = 0
+        reader, writer = await served.connect()
+        writer.write(GET + b"\r\n")
+        await reader.readuntil(b"}")
+        await asyncio.sleep(0.02)
+        end_overdue(served.server.server_state.connections, 3_600)
+        assert await asyncio.wait_for(reader.read(), 3) == b""
+        writer.close()
+
+    serving(test)
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_whole"), [((b"2\r\n{}\r\n0\r\n\r\n",), True), ((b"", b"2\r\n{}\r\n0\r\n\r\n"), False)]
+)
+def test_the_application_is_told_whether_the_body_has_come(parts: tuple[bytes, ...], is_whole: bool) -> None:
+    async def test(served: Served) -> None:
+        last = GET + b"connection: close\r\n\r\n"
+        await served.answer(CHUNKED + parts[0], *parts[1:], last)
+        assert is_whole == served.had_body[0]
 
     serving(test)
 

@@ -14,21 +14,31 @@ from typing import Any
 import msgspec
 
 from prefold.providers.usage import Usage, read_usage
+from prefold.responses.endings import Ending, ending_of, has_last_event
 
 _HEAD = 4 << 10  # bytes of a stream's beginning; `message_start` has some 500
 _TAIL = 8 << 10  # bytes of an end; a usage has some 300, and few events follow it
 _WHOLE = 1 << 20  # bytes of a whole answer; of a longer one only the end is looked at, where usage usually is
 _OPENING = b"{["
-_HOLDERS = frozenset({"usage", "timings", "meta_info", "x_groq"})
 _USAGE, _TIMINGS = b'"usage"', b'"timings"'  # inside of strings quotes are escaped, so that these are never text
 _FIRST_EVENT = b'"message_start"'
 _LONGEST_OBJECT = 2 << 10
 _BYTES_PER_TOKEN = 4
 _EVENT_BYTES = 256  # of an event around its text
 
-_fields_of = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_value_of = msgspec.json.Decoder().decode
 _object_at = json.JSONDecoder().raw_decode
+
+
+class _Holders(msgspec.Struct):
+    """The fields of a whole answer that may hold its usage."""
+
+    usage: Any = None
+    timings: Any = None
+    meta_info: Any = None
+    x_groq: Any = None
+
+
+_holders_of = msgspec.json.Decoder(_Holders).decode
 
 
 class AnswerUsage:
@@ -86,6 +96,14 @@ class AnswerUsage:
             return None
         return read_usage({"usage": last or {}, **({"timings": timings} if timings else {})})
 
+    def has_last_event(self) -> bool:
+        """Whether what came is a stream that has said all."""
+        return bool(self.is_stream) and has_last_event((b"".join(self._head) + b"".join(self._tail))[-_TAIL:])
+
+    def ending(self) -> Ending:
+        """How a stream ended whose connection has ended."""
+        return ending_of((b"".join(self._head) if self._tail_size < _TAIL else b"") + b"".join(self._tail))
+
     def estimate(self) -> int:
         """Output tokens of what came so far, where nobody counts.
 
@@ -99,8 +117,7 @@ class AnswerUsage:
 
 def _of_whole(body: bytes) -> Usage | None:
     try:
-        fields = _fields_of(body)
-        return read_usage({name: _value_of(fields[name]) for name in _HOLDERS & fields.keys()})
+        return read_usage(msgspec.structs.asdict(_holders_of(body)))
     except (msgspec.DecodeError, RecursionError):  # no JSON, or cut off
         return None
 

@@ -14,8 +14,8 @@ from prefold import __version__
 from prefold.errors import InvalidRequest, PrefoldError
 from prefold.gateway.budgets import estimated_tokens
 from prefold.gateway.call import Api, Call
-from prefold.gateway.departure import UntilClientLeaves
-from prefold.gateway.meter import CallMeter, Outcome
+from prefold.gateway.departure import Departures, UntilClientLeaves
+from prefold.gateway.meter import TOLD, CallMeter, Outcome
 from prefold.gateway.operator import OperatorPages
 from prefold.gateway.parts import Parts
 from prefold.gateway.replicas import Lease
@@ -24,6 +24,7 @@ from prefold.gateway.translate import errors
 from prefold.gateway.uniform import Held, Turn
 from prefold.gateway.upstream import Answer, Headers, UpstreamFailed
 from prefold.responses.cache import Reply, Source
+from prefold.responses.endings import Ending, has_last_event
 from prefold.server.asgi import ClientGone, Exchange, HttpError, Receive, Scope, Send
 from prefold.server.fields import shown
 from prefold.server.openai_responses import as_http_error, error_body
@@ -52,7 +53,7 @@ class GatewayApp:
 
     Attributes:
         parts: may be replaced between requests.
-        stopping: set when the gateway is going down; `/health` then says so.
+        stopping: set when the gateway is going down; `/health` then says so, and nobody is let in.
     """
 
     def __init__(self, parts: Parts, *, clock: Callable[[], float], new_id: Callable[[], str]) -> None:
@@ -65,16 +66,17 @@ class GatewayApp:
             {"/v1/models": self._models, "/health": self._health, "/version": self._version}
         )
         self._operator = OperatorPages(lambda: self.parts)
+        self._departures = Departures()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             raise NotImplementedError(f"no {scope['type']} here")
-        if self.parts.config.access.by == "open" and self._operator.has(scope["path"]):
+        api = self._apis.get(scope["path"])
+        if api is None and self.parts.config.access.by == "open" and self._operator.has(scope["path"]):
             await self._operator(scope, receive, send)
             return
         exchange = Exchange(scope, receive, send)
-        api = self._apis.get(exchange.path)
         try:
             if api is not None:
                 _check_method(exchange, "POST")
@@ -98,6 +100,8 @@ class GatewayApp:
         request_id = self._new_id()
         try:
             call = await _parse(exchange, api, parts)
+            if self.stopping:
+                raise _stopping()
         except PrefoldError as error:
             parts.metering.call(api, "", "").end(_refusal(error).status, Outcome.REFUSED)
             raise
@@ -106,17 +110,15 @@ class GatewayApp:
             api, call.model, tenant.name, session=call.session, request_id=request_id, body=body
         )
         status, outcome, source = 0, Outcome.REFUSED, Source.OFF
-        taken = 0
         try:
-            taken = estimated_tokens(body)
-            await parts.budgets.take(tenant, taken)
+            await parts.budgets.take(tenant, call.estimate)
             await parts.canonical.apply(call)
             if _EXPLAIN in headers:
                 await self._explain(exchange, call)
                 return
             key = parts.answers.key(call.path, call.fields, call.body, tenant.name, headers)
             source = parts.answers.source_of(key)
-            with UntilClientLeaves(exchange):
+            with UntilClientLeaves(exchange, self._departures):
                 async with (
                     parts.uniform.turn(call, arrived) as turn,
                     parts.answers.reply(key, lambda: self._fetch(parts, call, meter, turn, source)) as reply,
@@ -134,10 +136,18 @@ class GatewayApp:
             raise
         finally:
             meter.end(status, outcome, source.value)
-            if (used := meter.tokens(taken)) is not None:
-                await parts.budgets.settle(tenant, taken, used)
+            await _settle(parts, call, meter)
 
     async def _fetch(self, parts: Parts, call: Call, meter: CallMeter, turn: Turn, source: Source) -> Answer:
+        """Ask a replica. The client may leave meanwhile, and others go on waiting: see `CallMeter.ask`."""
+        meter.ask()
+        try:
+            return await self._ask(parts, call, meter, turn, source)
+        except BaseException:
+            meter.asked()
+            raise
+
+    async def _ask(self, parts: Parts, call: Call, meter: CallMeter, turn: Turn, source: Source) -> Answer:
         """Route a call and send it; again elsewhere where it failed, since the client has seen nothing yet."""
         tried: list[int] = []
         failures = 0
@@ -173,7 +183,7 @@ class GatewayApp:
                 lease.left()
                 raise
             if answer.status not in _BUSY or not _may_go_elsewhere(parts, call, tried, failures + 1):
-                return _Followed(answer, decision, lease, meter, source)
+                return _Followed(answer, decision, lease, meter, source, lambda: _settle(parts, call, meter))
             failed = UpstreamFailed(f"{decision.name} answered {answer.status}")
             failures += 1
             lease.answered(answer.status, dict(answer.headers))
@@ -184,8 +194,7 @@ class GatewayApp:
     ) -> None:
         """Pass an answer on."""
         ours: Headers = [(b"x-prefold-cache", reply.source.encode()), (_REQUEST_ID, request_id.encode())]
-        is_told = reply.source in (Source.HIT, Source.SHARED)  # what was fetched is metered where it comes in
-        is_stream = dict(held.headers).get(b"content-type", b"").startswith(_EVENT_STREAM)
+        is_told = reply.source.value in TOLD  # what was fetched is metered where it comes in
         last = b""
         await exchange.begin(reply.status, [*held.headers, *ours])
         try:
@@ -196,6 +205,7 @@ class GatewayApp:
                 last = chunk
                 await exchange.write(chunk)
         except UpstreamFailed as error:
+            is_stream = dict(held.headers).get(b"content-type", b"").startswith(_EVENT_STREAM)
             if not is_stream or (last and not last.endswith(_EVENT_ENDS)):
                 raise  # behind half an event nobody could read another one
             await exchange.finish(_last_event(call.api, _refusal(error)))
@@ -250,12 +260,12 @@ class GatewayApp:
 
     def _names(self, exchange: Exchange) -> list[str]:
         """The models that a client may ask for."""
-        tenant = self.parts.access.tenant_of(dict(exchange.headers))
+        tenant = self.parts.access.tenant_of(_headers_of(exchange))
         return self.parts.fleet.models(tenant.group)
 
     async def _health(self, exchange: Exchange) -> None:
         if self.stopping:
-            raise HttpError(503, "The gateway is stopping", hint="use another one", code="stopping")
+            raise _stopping()
         await exchange.reply_json(200, {"status": "ok"})
 
     async def _version(self, exchange: Exchange) -> None:
@@ -271,7 +281,15 @@ class GatewayApp:
 class _Followed:
     """A replica's answer, of which meter and fleet are told. An `Answer`."""
 
-    def __init__(self, answer: Answer, decision: Decision, lease: Lease, meter: CallMeter, source: Source) -> None:
+    def __init__(
+        self,
+        answer: Answer,
+        decision: Decision,
+        lease: Lease,
+        meter: CallMeter,
+        source: Source,
+        settle: Callable[[], Awaitable[None]],
+    ) -> None:
         self.status = answer.status
         self.headers: Headers = [
             *answer.headers,
@@ -285,13 +303,20 @@ class _Followed:
         self._lease = lease
         self._meter = meter
         self._source = source
+        self._settle = settle
         self._own_headers = dict(answer.headers)
+        self._is_stream = answer.status < 400 and self._own_headers.get(b"content-type", b"").startswith(_EVENT_STREAM)
+        if self._is_stream and b"content-length" in self._own_headers:  # an event that tells of an error may follow
+            self.headers = [header for header in self.headers if header[0] != b"content-length"]
+        self._is_over = False
+        self._is_guess = decision.matched is None
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """See `Answer`."""
         try:
             is_first = True
-            is_stream = self.status < 400 and self._own_headers.get(b"content-type", b"").startswith(_EVENT_STREAM)
+            is_stream = self._is_stream
+            chunk = b""
             async for chunk in self._answer.chunks():
                 if is_first:
                     is_first = False
@@ -300,19 +325,53 @@ class _Followed:
                         self._lease.first_byte()
                 self._meter.chunk(chunk)
                 yield chunk
+            outcome = self._told_outcome() if is_stream and not has_last_event(chunk) else Outcome.DONE
         except UpstreamFailed as error:
             _log.warning("%s broke off: %s", self._name, error.message)
+            self._is_over = True
             self._lease.failed()
             raise
-        self._meter.end(self.status, Outcome.DONE, self._source.value)
-        if usage := self._meter.usage:
-            self._lease.computed(usage.input - usage.read)
-        self._lease.answered(self.status, self._own_headers)
+        self._end(outcome)
 
     async def close(self) -> None:
-        """See `Answer`."""
+        """See `Answer`. Some clients leave with the last event, before the stream ends: they have all there is."""
+        if not self._is_over and self._meter.has_last_event():
+            self._end()
         self._lease.left()
         await self._answer.close()
+        if self._meter.asked(self.status):
+            await self._settle()
+
+    def _told_outcome(self) -> Outcome:
+        """What came of a stream whose connection has ended.
+
+        Raises:
+            UpstreamFailed: if nothing in it says that it was to end there.
+        """
+        if self._own_headers.get(b"content-encoding", b"identity") != b"identity":
+            return Outcome.DONE  # nobody here can read it
+        match self._meter.ending():
+            case Ending.WHOLE:
+                return Outcome.DONE
+            case Ending.ERROR:
+                return Outcome.FAILED
+        raise UpstreamFailed("The stream ended without its last event", hint="check what is served there")
+
+    def _end(self, outcome: Outcome = Outcome.DONE) -> None:
+        """Nothing more is to come."""
+        self._is_over = True
+        self._meter.answered(self.status, outcome, self._source.value)
+        if usage := self._meter.usage:
+            self._lease.computed(usage.input - usage.read)
+        elif self._is_guess:  # nobody knows; as work it would drive away a conversation that is at home there
+            self._lease.computed(0)
+        self._lease.answered(self.status, self._own_headers)
+
+
+async def _settle(parts: Parts, call: Call, meter: CallMeter) -> None:
+    """Put a tenant's budget right, once it is known what a call used."""
+    if (used := meter.tokens(call.estimate)) is not None:
+        await parts.budgets.settle(call.tenant, call.estimate, used)
 
 
 def _may_go_elsewhere(parts: Parts, call: Call, tried: list[int], failures: int) -> bool:
@@ -323,6 +382,11 @@ def _may_go_elsewhere(parts: Parts, call: Call, tried: list[int], failures: int)
 def _card(name: str) -> dict[str, Any]:
     """A model, as it is listed."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "prefold"}
+
+
+def _stopping() -> HttpError:
+    headers = {"connection": "close", "retry-after": "1"}
+    return HttpError(503, "The gateway is stopping", hint="use another one", code="stopping", headers=headers)
 
 
 def _check_method(exchange: Exchange, method: str) -> None:
@@ -338,7 +402,7 @@ def _check_method(exchange: Exchange, method: str) -> None:
 
 async def _parse(exchange: Exchange, api: Api, parts: Parts) -> Call:
     """Who sends what."""
-    headers = dict(exchange.headers)
+    headers = _headers_of(exchange)
     tenant = parts.access.tenant_of(headers)
     body = await exchange.body(parts.body_limit, parts.config.server.body_seconds)
     fields = _read(body)
@@ -352,7 +416,20 @@ async def _parse(exchange: Exchange, api: Api, parts: Parts) -> Call:
         headers=headers,
         session=_session(fields, headers),
         query=exchange.query,
+        estimate=estimated_tokens(body),
     )
+
+
+def _headers_of(exchange: Exchange) -> dict[bytes, bytes]:
+    """The headers of a request; what stands there several times counts as a list (RFC 9110, 5.3)."""
+    lines = exchange.headers
+    headers = dict(lines)
+    if len(headers) != len(lines):
+        headers = {}
+        for name, value in lines:
+            between = b"; " if name == b"cookie" else b", "
+            headers[name] = headers[name] + between + value if name in headers else value
+    return headers
 
 
 def _read(body: bytes) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from prefold.core.distinct import DistinctLately
 from prefold.core.units import parse_bytes
 from prefold.errors import PrefoldError
 from prefold.gateway.access import Access
@@ -44,6 +45,7 @@ from prefold.server.asgi import App
 
 _log = logging.getLogger(__name__)
 _ENGINE_URL = "prefold:engine"
+_LATELY_SECONDS = 3_600.0
 _LOG_LABEL = b"prefold/request-log/1"
 _STATES = {"draining": "down", "gone": "down", "resting": "up"}  # as metrics call them
 
@@ -86,6 +88,7 @@ class Gateway:
         config = self._with_engine(load_config(path, environ))
         self._knowledge = Knowledge(config.routing, clock)
         self._knowledge.check(config)
+        self._beginnings = DistinctLately(_LATELY_SECONDS, clock())
         self._fleet = Fleet(config, self._open_upstream, clock=clock, wall_clock=now)
         self._sinks = _sinks(config, environ)
         self._metering = Metering(config, prices, clock, now, gauges=self._reading, sinks=self._sinks)
@@ -99,7 +102,8 @@ class Gateway:
         self._uniform = Uniform(clock, asyncio.sleep, secrets.SystemRandom().random)
         self._reloading = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.app = GatewayApp(self._parts(config), clock=clock, new_id=lambda: secrets.token_hex(16))
+        ids = Random(secrets.randbits(128))  # noqa: S311 - they have to differ, not to be secret
+        self.app = GatewayApp(self._parts(config), clock=clock, new_id=lambda: f"{ids.getrandbits(128):032x}")
 
     # Running
 
@@ -187,7 +191,7 @@ class Gateway:
             budgets=self._budgets,
             canonical=Canonicalizer(config.canonical),
             answers=self._answers,
-            router=Router(self._fleet, self._knowledge, config.routing),
+            router=Router(self._fleet, self._knowledge, config.routing, self._beginnings.add),
             fleet=self._fleet,
             knowledge=self._knowledge,
             dispatcher=Dispatcher(frozenset(access.credentials), self._now),
@@ -219,7 +223,8 @@ class Gateway:
         return Reading(
             replicas,
             knowledge.index.size,
-            self.app.parts.config.routing.index_blocks,
+            knowledge.index.capacity,
+            distinct_prefixes=self._beginnings.read(self._clock()) or None,  # with one replica nobody looks at them
             skipped={"budgets": self._budgets.uncounted, "answers": self._answers.counts.store_failures},
         )
 

@@ -16,13 +16,14 @@ from redis import RedisError
 
 from prefold.gateway.call import Tenant
 from prefold.gateway.windows import LocalWindows, RedisWindows, Windows
+from prefold.responses.guard import Breaker
 from prefold.server.asgi import HttpError
 
 _logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 _BYTES_PER_TOKEN = 4
-_REST_SECONDS = 2.0  # for so long a store that failed is not asked again
+_REST_SECONDS = 2.0  # for so long a store that failed is not asked again, and then by one question alone
 
 
 def estimated_tokens(body: bytes) -> int:
@@ -33,7 +34,8 @@ def estimated_tokens(body: bytes) -> int:
 class Budgets:
     """Counts what tenants send.
 
-    A store that is down, or slow, stops nobody: requests go on uncounted, and it is asked again after two seconds.
+    A store that is down, or slow, stops nobody: requests go on uncounted, and one of them asks it again every two
+    seconds.
 
     Args:
         redis_url: of the store that several gateways share; empty to count in this process.
@@ -48,8 +50,7 @@ class Budgets:
         self.uncounted = 0
         self._windows: Windows = RedisWindows(redis_url) if redis_url else LocalWindows(clock)
         self._patience = patience
-        self._clock = clock
-        self._resting_until = -math.inf
+        self._breaker = Breaker(1, _REST_SECONDS, clock)
 
     async def take(self, tenant: Tenant, tokens: int) -> None:
         """Count a request and its tokens, before it goes out.
@@ -104,18 +105,20 @@ class Budgets:
 
     async def _asked(self, question: Callable[[], Awaitable[_Result]]) -> _Result | None:
         """What the store says; None if it says nothing in time."""
-        if self._clock() < self._resting_until:
+        if not self._breaker.allows():
             self.uncounted += 1
             return None
         try:
             async with asyncio.timeout(self._patience):
-                return await question()
+                answer = await question()
         except (OSError, TimeoutError, RedisError) as error:
-            if self._clock() >= self._resting_until:  # the first of those that asked at once
+            if not self._breaker.is_open:  # the first of those that asked at once
                 _logger.warning("Budgets are not counted: the store does not answer (%s).", type(error).__name__)
-            self._resting_until = self._clock() + _REST_SECONDS
+            self._breaker.failed()
             self.uncounted += 1
             return None
+        self._breaker.worked()
+        return answer
 
 
 def _name(what: str, tenant: Tenant) -> str:

@@ -27,20 +27,25 @@ class BufferedAnswer:
     The source sets status and headers, gives parts by `add`, tells the reader of them by `wake`, and ends it all by
     `end`.
 
+    Args:
+        source: brings it.
+        loop: in which it is brought and read.
+
     Attributes:
         status: HTTP status; 0 before the head has come.
         headers: names in lower case, without those of the hop.
         size: bytes of the body that wait for the reader.
     """
 
-    __slots__ = ("_failure", "_parts", "_source", "_waiter", "headers", "size", "status")
+    __slots__ = ("_failure", "_loop", "_parts", "_source", "_waiter", "headers", "size", "status")
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, loop: asyncio.AbstractEventLoop) -> None:
         self.status = 0
         self.headers: Headers = []
         self.size = 0
         self._parts: list[bytes] = []
         self._source: Source | None = source  # none after the end
+        self._loop = loop
         self._failure: UpstreamFailed | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -84,7 +89,7 @@ class BufferedAnswer:
             self._source.abort("was left in the middle of its answer")
 
     async def _news(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
+        self._waiter = self._loop.create_future()
         try:
             await self._waiter
         finally:

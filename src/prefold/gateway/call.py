@@ -66,6 +66,7 @@ class Call:
         session: what names the conversation; empty for none.
         query: what stood behind the path's question mark.
         fired: names of the transforms that changed the body.
+        estimate: tokens of what came, before anybody has counted them.
     """
 
     api: Api
@@ -78,6 +79,7 @@ class Call:
     session: str = ""
     query: bytes = b""
     fired: list[str] = field(default_factory=list)
+    estimate: int = 0
 
     @property
     def path(self) -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
+import msgspec
+
 from prefold.gateway.config import HealthOptions, UpstreamOptions
 
 WINDOW_SECONDS = 30.0
@@ -157,14 +159,12 @@ class Condition:
         self.outcomes = Outcomes()
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
+class _Outcome(msgspec.Struct, frozen=True, gc=False):
     when: float
     is_failure: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
+class _Wait(msgspec.Struct, frozen=True, gc=False):
     when: float
     seconds: float
     pace: float

@@ -19,13 +19,18 @@ from prefold.errors import UsageError
 
 Seconds = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=1)]
+Share = Annotated[float, Meta(gt=0, lt=1)]
 Dialect = Literal["openai", "anthropic"]
+MeaningMode = Literal["off", "shadow", "on"]
 
 DEFAULT_GROUP = "default"
 """Group of tenants that name none."""
 
 DEFAULT_TENANT = "default"
 """Who sends where nobody is asked."""
+
+JUDGE = "(judge)"
+"""Who sends what the gateway itself asks, to compare answers; no tenant can be called so."""
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,6 +140,7 @@ class ReplicaTable(_Table, frozen=True, kw_only=True):
         replay: the same of its replay socket.
         tokenizer: folder of its tokenizer and chat template, for exact routing.
         block_size: tokens of a block in its events.
+        data_parallel_size: ranks of the engine, whose events come at ports that follow each other.
         groups: groups of tenants that alone may use it; all where empty.
     """
 
@@ -148,6 +154,7 @@ class ReplicaTable(_Table, frozen=True, kw_only=True):
     replay: str = ""
     tokenizer: str = ""
     block_size: Count = 16
+    data_parallel_size: Annotated[int, Meta(ge=1, le=64)] = 1
     groups: tuple[str, ...] = ()
 
     @property
@@ -239,6 +246,94 @@ class AnswerOptions(_Table, frozen=True, kw_only=True):
     max_bytes: str = "256MiB"
 
 
+class MeaningRoute(_Table, frozen=True, kw_only=True):
+    """Models for which something else holds than for all; what is left out is as for all."""
+
+    models: tuple[str, ...]
+    mode: MeaningMode | None = None
+    earlier_turns: bool | None = None
+    sampled: bool | None = None
+    ttl_seconds: Seconds | None = None
+    tags: tuple[str, ...] | None = None
+    epoch: str | None = None
+
+
+class MeaningOptions(_Table, frozen=True, kw_only=True):
+    """Answers by meaning. Times in seconds.
+
+    Attributes:
+        mode: "off", "shadow" (learn, and serve nothing), or "on".
+        force: go "on" before it is proven that few enough answers are wrong; nothing is served unproven even then.
+        store: where entries are; "redis" needs the table `redis`, "postgres" an address in `postgres`.
+        path: of the SQLite file.
+        postgres: address of a PostgreSQL with pgvector.
+        max_bytes: most that entries take.
+        store_seconds: longest that a request waits for the store, at each step.
+        embedder: see `make_embedder`.
+        embed_seconds: longest that a request waits for a vector.
+        verifier: what looks at two questions before one is answered for the other: "onnx:FOLDER", "model:NAME" (a
+            model behind this gateway), or nothing.
+        verify_seconds: longest that a request waits for it.
+        judge: a model behind this gateway that compares answers afterwards; empty for equal words only.
+        judgements_per_minute: how often it is asked at most.
+        max_wrong: share of served answers that may be wrong.
+        audit_share: share of would-be hits that goes to the model for ever.
+        ttl_seconds: from an answer on; hits do not prolong it.
+        principals: independent ones that must have got an answer before others are served it.
+        inserts_per_minute: entries that one principal may add.
+        principal: who counts as one: the tenant, the end user that a request names, or what a header says.
+        principal_header: its name.
+        earlier_turns: also answer requests with turns before the last one.
+        sampled: also those whose answer is left to chance.
+        personal: also questions about the asker.
+        time_bound: also questions whose answer changes with the day.
+        shared: also from what an administrator shared with all tenants.
+        epoch: of what else answers depend on; what was kept in another one is not seen.
+        tags: by which entries can be invalidated.
+        route: models for which something else holds.
+    """
+
+    mode: MeaningMode = "off"
+    force: bool = False
+    store: Literal["sqlite", "redis", "postgres"] = "sqlite"
+    path: str = ""
+    postgres: Secret | None = None
+    max_bytes: str = "1GiB"
+    store_seconds: Seconds = 0.1
+    embedder: str = "minilm"
+    embed_seconds: Seconds = 0.05
+    verifier: str = ""
+    verify_seconds: Seconds = 0.2
+    judge: str = ""
+    judgements_per_minute: Annotated[float, Meta(gt=0)] = 30.0
+    max_wrong: Share = 0.005
+    audit_share: Share = 0.03
+    ttl_seconds: Seconds = 86_400.0
+    principals: Count = 2
+    inserts_per_minute: Annotated[float, Meta(gt=0)] = 60.0
+    principal: Literal["tenant", "user", "header"] = "tenant"
+    principal_header: str = ""
+    earlier_turns: bool = False
+    sampled: bool = False
+    personal: bool = False
+    time_bound: bool = False
+    shared: bool = False
+    epoch: str = ""
+    tags: tuple[str, ...] = ()
+    route: tuple[MeaningRoute, ...] = ()
+
+    def for_route(self, route: MeaningRoute) -> MeaningOptions:
+        """What holds for some models."""
+        given = {name: value for name in route.__struct_fields__ if (value := getattr(route, name)) is not None}
+        del given["models"]
+        return msgspec.structs.replace(self, **given)
+
+    @property
+    def modes(self) -> frozenset[MeaningMode]:
+        """All that some model has."""
+        return frozenset((self.mode, *(route.mode for route in self.route if route.mode is not None)))
+
+
 class RedisOptions(_Table, frozen=True, kw_only=True):
     """A store that several gateways share."""
 
@@ -283,6 +378,7 @@ class GatewayConfig(_Table, frozen=True, kw_only=True):
     tenant: tuple[TenantTable, ...] = ()
     group: tuple[GroupTable, ...] = ()
     answers: AnswerOptions = AnswerOptions()
+    meaning: MeaningOptions = MeaningOptions()
     redis: RedisOptions | None = None
     canonical: CanonicalOptions = CanonicalOptions()
     metering: MeteringOptions = MeteringOptions()

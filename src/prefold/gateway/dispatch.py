@@ -22,6 +22,9 @@ _OWN_PREFIX = b"x-prefold-"
 _PLAIN = (b"accept-encoding", b"identity")  # what is compressed can be neither metered nor translated
 _EVENT_STREAM = b"text/event-stream"
 _JSON = (b"content-type", b"application/json")
+_ESTIMATED = (b"x-prefold-tokens", b"estimated")
+_MISSING = frozenset({404, 405})
+_MISSING_WORDS = frozenset({"not found", "file not found", "method not allowed"})  # vLLM's and llama.cpp's
 
 
 class Dispatcher:
@@ -45,19 +48,15 @@ class Dispatcher:
             HttpError: if the replica cannot be asked this at all.
         """
         if _speaks(table, call.api) and (call.tenant.salt is None or takes_salt(table.kind, call.api)):
-            return await upstream.send(self._outgoing(call, with_salt(call, table.kind)))
+            answer = await upstream.send(self._outgoing(call, with_salt(call, table.kind)))
+            return await _unless_missing(answer, call.api) if answer.status in _MISSING else answer
         if call.api is Api.COUNT_TOKENS:
             return await self._count(call, table, upstream)
         translation = translate(call.api, call.fields, table.kind, int(self._now()))
         if translation is None or not _speaks(table, translation.api):
             if _speaks(table, call.api):
                 return await upstream.send(self._outgoing(call, with_salt(call, table.kind)))
-            raise HttpError(
-                400,
-                f"The servers of this model have no {call.api.value}",
-                hint="use an endpoint that they have",
-                code="unsupported_endpoint",
-            )
+            raise _unsupported(call.api)
         there = replace(
             call, api=translation.api, body=encode_json(translation.body), fields=translation.body, query=b"", fired=[]
         )
@@ -82,7 +81,7 @@ class Dispatcher:
         """Tokens of a prompt in Anthropic's words: the replica's own number where it has one, or else ours."""
         request = counting.tokenize_request(call.fields, table.kind)
         if request is None:
-            return WholeAnswer(200, encode_json(counting.estimate(call.fields, counter_for(call.model))))
+            return WholeAnswer(200, encode_json(counting.estimate(call.fields, counter_for(call.model))), [_ESTIMATED])
         answer = await upstream.send(self._outgoing(call, encode_json(request), counting.TOKENIZE_PATH))
         try:
             body = await _whole(answer)
@@ -153,6 +152,38 @@ async def _translated(answer: Answer, translation: Translation) -> Answer:
         except InvalidRequest as error:
             raise UpstreamFailed(f"The upstream's answer cannot be read: {error.message}") from error
     return WholeAnswer(answer.status, encode_json(value), _own_headers(answer))
+
+
+def _unsupported(api: Api) -> HttpError:
+    return HttpError(
+        400,
+        f"The servers of this model have no {api.value}",
+        hint="use an endpoint that they have",
+        code="unsupported_endpoint",
+    )
+
+
+async def _unless_missing(answer: Answer, api: Api) -> Answer:
+    """An answer that might say that there is no such endpoint, where it says something else, of the model for example.
+
+    Servers say that in no words at all, in those of their framework, or (prefold) by a code.
+
+    Raises:
+        HttpError: if it does.
+        UpstreamFailed: if it breaks off.
+    """
+    try:
+        body = await _whole(answer)
+    finally:
+        await answer.close()
+    try:
+        error = _object(body).get("error")
+    except UpstreamFailed:
+        error = None
+    told = error if isinstance(error, dict) else {"message": error}
+    if error is None or told.get("code") == "not_found" or str(told.get("message")).lower() in _MISSING_WORDS:
+        raise _unsupported(api)
+    return WholeAnswer(answer.status, body, _own_headers(answer))
 
 
 def _is_stream(answer: Answer) -> bool:

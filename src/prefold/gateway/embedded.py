@@ -56,7 +56,7 @@ class _Run:
     """One call of the application; the source of its answer."""
 
     def __init__(self, app: App, name: str, outgoing: Outgoing) -> None:
-        self.answer = BufferedAnswer(self)
+        self.answer = BufferedAnswer(self, asyncio.get_running_loop())
         self._name = name
         self._body: bytes | None = outgoing.body
         self._is_over = False

@@ -11,16 +11,24 @@ from prefold.gateway.config import (
     AnswerOptions,
     EngineTable,
     GatewayConfig,
+    MeaningOptions,
     MeteringOptions,
     RedisOptions,
 )
 
+_MEANING_CHANGES = frozenset(
+    (
+        *("mode", "force", "ttl_seconds", "principal", "principal_header", "earlier_turns", "sampled", "personal"),
+        *("time_bound", "shared", "epoch", "tags", "route"),
+    )
+)
 FIXED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "server": ("host", "port", "operator_host", "operator_port", "drain_seconds"),
         "engine": EngineTable.__struct_fields__,
         "routing": ("index_blocks",),
         "answers": AnswerOptions.__struct_fields__,
+        "meaning": tuple(name for name in MeaningOptions.__struct_fields__ if name not in _MEANING_CHANGES),
         "redis": RedisOptions.__struct_fields__,
         "metering": MeteringOptions.__struct_fields__,
     }

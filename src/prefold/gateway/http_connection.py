@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
         if self._transport.is_closing():
             raise self._unanswered()
         self._options = options
-        self._answer = answer = BufferedAnswer(self)
+        self._answer = answer = BufferedAnswer(self, self._loop)
         self._headers = []
         self._barren = 0
         self._is_too_long = self._is_whole = self._is_reusable = self._ends_by_closing = False

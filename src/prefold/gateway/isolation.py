@@ -58,7 +58,7 @@ def effective_salt(call: Call) -> str | None:
     Raises:
         InvalidRequest: if the client's salt is not a string.
     """
-    own = Fields(call.fields).text(_SALT)
+    own = Fields(call.fields).text(_SALT) if _SALT in call.fields else None
     tenants = call.tenant.salt
     if own is None or tenants is None:
         return tenants if own is None else own
@@ -79,26 +79,28 @@ def shared_messages(call: Call) -> int:
     return len(messages)
 
 
-async def routing_scope(call: Call, tokens: PromptTokens) -> Scope:
+async def routing_scope(call: Call, tokens: PromptTokens, adapter: str = "") -> Scope:
     """Who may share a call's prefixes, for the keys of a routing index.
 
     Args:
         call: the call.
         tokens: what tokenises its prompt.
+        adapter: the LoRA adapter that it asks for, as events name it; empty for none.
 
     Raises:
         InvalidRequest: if the client's salt is not a string.
     """
     salt = effective_salt(call)
+    shared = Scope(namespace=adapter) if adapter else SHARED
     if salt is None:
-        return SHARED
+        return shared
     begin: object = {"message": shared_messages(call)}
     if call.tenant.salt is None:
         begin = call.fields.get(_SALT_FROM)
     try:
-        return Scope(salt, await _tokens_before(begin, call, tokens))
+        return Scope(salt, await _tokens_before(begin, call, tokens), adapter)
     except InvalidSalt:  # the client's own, which the engine will refuse
-        return SHARED
+        return shared
 
 
 async def _tokens_before(begin: object, call: Call, tokens: PromptTokens) -> int:

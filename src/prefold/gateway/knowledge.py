@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from prefold.core.block_index import BlockIndex
 from prefold.engine.default_model import DEFAULT_MODEL
 from prefold.engine.tokenizer import Tokenizer
 from prefold.errors import UsageError
 from prefold.gateway.config import GatewayConfig, ReplicaTable, RoutingOptions
 from prefold.gateway.events.feed import EventFeed
+from prefold.gateway.events.ranks import RankedIndex
 from prefold.gateway.events.source import Endpoint, Trust
 from prefold.gateway.prompt_tokens import PromptTokens
 
@@ -44,7 +44,7 @@ class Knowledge:
     """
 
     def __init__(self, options: RoutingOptions, clock: Callable[[], float]) -> None:
-        self.index = BlockIndex(options.index_blocks)
+        self.index = RankedIndex(options.index_blocks)
         self._options = options
         self._clock = clock
         self._followed: dict[int, _Followed] = {}
@@ -62,7 +62,7 @@ class Knowledge:
         """
         for table in config.replica:
             if table.events:
-                Endpoint(table.events, table.replay)
+                _endpoints(table)
                 if config.routing.policy == "exact":
                     self._load_tokenizer(table)
 
@@ -76,7 +76,7 @@ class Knowledge:
             return
         feed = EventFeed(
             index,
-            [Endpoint(table.events, table.replay)],
+            _endpoints(table),
             self.index,
             block_size=table.block_size,
             max_blocks=self._options.index_blocks,
@@ -135,3 +135,9 @@ class Knowledge:
                 f" models/{DEFAULT_MODEL.name}-... in prefold's cache folder (~/.cache/prefold, or --cache-dir)",
             )
         self._tokens[table.tokenizer] = PromptTokens(Tokenizer(folder))
+
+
+def _endpoints(table: ReplicaTable) -> list[Endpoint]:
+    """Where a replica's ranks publish."""
+    first = Endpoint(table.events, table.replay)
+    return [first, *map(first.of_rank, range(1, table.data_parallel_size))]

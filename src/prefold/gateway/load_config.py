@@ -17,6 +17,7 @@ from msgspec import inspect
 from prefold.errors import UsageError
 from prefold.gateway.config import GatewayConfig, Secret
 from prefold.gateway.config_checks import checked, near
+from prefold.gateway.meaning_checks import check_meaning
 
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _AT = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
@@ -42,9 +43,11 @@ def load_config(path: Path, environ: Mapping[str, str]) -> GatewayConfig:
     except ValueError as error:  # not UTF-8, or not TOML
         raise UsageError(f"{path} is not valid TOML: {error}.", hint="See https://toml.io.") from None
     try:
-        return checked(_converted(_with_underscores(content, "")), environ)
+        config = checked(_converted(_with_underscores(content, "")), environ)
+        check_meaning(config, environ)
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}", hint=error.hint) from None
+    return config
 
 
 def _with_underscores(value: Any, place: str) -> Any:

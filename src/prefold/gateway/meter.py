@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
@@ -20,11 +20,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prefold.errors import UsageError
 from prefold.gateway.answer_usage import AnswerUsage
 from prefold.gateway.call import Api
-from prefold.gateway.config import DEFAULT_TENANT, GatewayConfig, Kind
+from prefold.gateway.config import DEFAULT_TENANT, JUDGE, GatewayConfig, Kind
 from prefold.gateway.gauges import Collected, Gauges, Lossy, Reading
 from prefold.gateway.series import Ledger, Series
 from prefold.providers.prices import Price, Prices
 from prefold.providers.usage import Usage
+from prefold.responses.endings import Ending
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -34,8 +35,11 @@ OTHER = "other"
 _MOST_MODELS = 100
 _MOST_REPLICAS = 1_000  # those that went are still counted, so that configurations that change do not fill the memory
 _LONGEST_NAME = 128
-AnswerCache = Literal["hit", "miss", "off", "observed", "shared"]
-"""What the response cache did: `hit` and `shared` (with a call under way) asked no replica."""
+AnswerCache = Literal["hit", "miss", "off", "observed", "shared", "semantic"]
+"""What the response caches did."""
+
+TOLD: frozenset[AnswerCache] = frozenset(("hit", "shared", "semantic"))
+"""Those with which no replica was asked: kept for the same request, on its way for one, or kept for other words."""
 
 
 class Outcome(StrEnum):
@@ -131,7 +135,7 @@ class Metering:
         self._registry = CollectorRegistry()
         self._registry.register(self._ledger)
         self._registry.register(Collected(gauges, self.sinks))
-        self._tenants = _Names(config.metering.tenants, [DEFAULT_TENANT])
+        self._tenants = _Names(config.metering.tenants, [DEFAULT_TENANT, *([JUDGE] if config.meaning.judge else ())])
         self._models = _Names(_MOST_MODELS, [])
         self._replicas = _Names(_MOST_REPLICAS, [])
         self._config = config
@@ -204,6 +208,15 @@ class Metering:
         return self._ledger.series(*labels)
 
 
+class _Left(NamedTuple):
+    """How a call ended for its client, while its replica went on."""
+
+    status: int
+    outcome: Outcome
+    cache: AnswerCache
+    duration: float
+
+
 class CallMeter:
     """Measures one call.
 
@@ -218,6 +231,9 @@ class CallMeter:
         "_body",
         "_estimate",
         "_has_ended",
+        "_is_asking",
+        "_is_late",
+        "_left",
         "_matched",
         "_metering",
         "_model",
@@ -248,7 +264,8 @@ class CallMeter:
         self._matched: int | None = None
         self._overhead: float | None = None
         self._ttft: float | None = None
-        self._has_ended = False
+        self._has_ended = self._is_asking = self._is_late = False
+        self._left: _Left | None = None
         self._estimate: int | None = None
 
     def sent(self, replica: str, matched: int | None = None, why: str = "") -> None:
@@ -272,8 +289,41 @@ class CallMeter:
         """A part of the body came, plain, as the upstream or the response cache gave it."""
         self._answer.feed(data)
 
+    def has_last_event(self) -> bool:
+        """Whether a stream has said all, though its end may still be to come."""
+        return self._answer.has_last_event()
+
+    def ending(self) -> Ending:
+        """How a stream ended whose connection has ended."""
+        return self._answer.ending()
+
+    def ask(self) -> None:
+        """A replica is to be asked. Until `asked`, an end is only the client's: others may wait for the answer."""
+        self._is_asking = True
+        if self._has_ended:  # its client left before anybody was asked
+            self._has_ended, self._is_late = False, True
+
+    def asked(self, status: int = 0) -> bool:
+        """No replica works for the call any more. Returns whether its client had left before.
+
+        Args:
+            status: of the replica's answer; 0 for none.
+        """
+        self._is_asking = False
+        if self._left is None and not self._is_late:
+            return False
+        self.end(status, Outcome.CLIENT_GONE, "miss")
+        return True
+
+    def answered(self, status: int, outcome: Outcome, cache: AnswerCache) -> None:
+        """The replica's answer has come to its end; see `end`."""
+        self._is_asking = False
+        self.end(status, outcome, cache)
+
     def end(self, status: int, outcome: Outcome = Outcome.DONE, cache: AnswerCache = "off") -> None:
         """The call is over; calls after the first one count for nothing.
+
+        Where its replica is still being asked, for others who wait for the same answer, what it used counts later.
 
         Args:
             status: that the client got; 0 for none.
@@ -282,39 +332,53 @@ class CallMeter:
         """
         if self._has_ended:
             return
-        self._has_ended = True
         metering = self._metering
-        duration = metering.clock() - self._arrived
         is_real = 200 <= status < 300 and outcome is not Outcome.REFUSED
-        counts_tokens = is_real and self._api is not Api.COUNT_TOKENS  # whose answer says what a prompt would have
-        usage = self.usage = self._answer.read() if counts_tokens else None
-        if is_real and (usage is None or outcome is not Outcome.DONE):
-            self._estimate = self._answer.estimate() if self._api.generates else 0
-        ttft = self._ttft if counts_tokens and self._answer.is_stream else None
-        replica = "" if cache in ("hit", "shared") else self._replica
-        kind = metering.kind_of(replica, self._model)
+        replica = "" if cache in TOLD else self._replica
         labels = metering.labels(self._model, self._tenant, replica, is_real=is_real)
         series = metering.series(labels)
-        key = (self._api, status, outcome, cache)
-        series.requests[key] = series.requests.get(key, 0) + 1
-        series.times.duration.observe(duration)
+        left = self._left
+        if left is None:
+            duration = metering.clock() - self._arrived
+            if not self._is_late:
+                key = (self._api, status, outcome, cache)
+                series.requests[key] = series.requests.get(key, 0) + 1
+                series.times.duration.observe(duration)
+            if self._is_asking:
+                self._left = _Left(status, outcome, cache, duration)
+                return
+        self._has_ended = True
+        kind = metering.kind_of(replica, self._model)
+        if replica and self._overhead is not None:
+            series.times.overhead.observe(self._overhead)
+        ttft = self._use(series, replica, kind, is_whole=outcome is Outcome.DONE) if is_real else None
+        if metering.sinks and not self._is_late:
+            if left is not None:  # what its client got, and not what came for others
+                status, outcome, cache, duration = left
+            self._tell(labels[0], kind, status, outcome, cache, duration, ttft)
+
+    def _use(self, series: Series, replica: str, kind: Kind, *, is_whole: bool) -> float | None:
+        """Count what a good answer used. Returns the seconds to the first byte of a stream."""
+        counts_tokens = self._api is not Api.COUNT_TOKENS  # whose answer says what a prompt would have
+        usage = self.usage = self._answer.read() if counts_tokens else None
+        if usage is None or not is_whole:
+            self._estimate = self._answer.estimate() if self._api.generates else 0
+        ttft = self._ttft if counts_tokens and self._answer.is_stream else None
+        price = self._metering.price_of(self._model, kind) if usage is not None else None
         if not replica:
             if usage is not None:
-                series.replay(usage, metering.price_of(self._model, kind))
-        else:
-            if self._overhead is not None:
-                series.times.overhead.observe(self._overhead)
-            if counts_tokens:
-                series.predicted += self._matched or 0
-                effect = "unknown"
-                if usage is None:
-                    series.without_usage += 1
-                else:
-                    effect = series.use(usage, metering.price_of(self._model, kind))
-                if ttft is not None:
-                    series.times.ttft[effect].observe(ttft)
-        if metering.sinks:
-            self._tell(labels[0], kind, status, outcome, cache, duration, ttft)
+                series.replay(usage, price)
+            return ttft
+        if counts_tokens:
+            series.predicted += self._matched or 0
+            effect = "unknown"
+            if usage is None:
+                series.without_usage += 1
+            else:
+                effect = series.use(usage, price)
+            if ttft is not None:
+                series.times.ttft[effect].observe(ttft)
+        return ttft
 
     def tokens(self, prompt: int) -> int | None:
         """What the call is charged for, after its end; None where there was no good answer.

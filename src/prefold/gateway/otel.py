@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prefold.errors import MissingExtra
 from prefold.gateway.call import Api
-from prefold.gateway.meter import CallRecord, Outcome
+from prefold.gateway.meter import TOLD, CallRecord, Outcome
 from prefold.gateway.series import Buckets
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Telemetry:
     def __call__(self, record: CallRecord, /) -> None:
         """Count a call."""
         operation = _OPERATIONS.get(record.api)
-        if operation is None or not record.replica or record.cache in ("hit", "shared"):
+        if operation is None or not record.replica or record.cache in TOLD:
             return
         group = _Group(operation, record.kind.value, record.model_label, _error_of(record))
         counts = self._groups.get(group)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from prefold.core.routing import Lately, Load, Work
 from prefold.gateway.condition import Condition, State, is_outlier
 from prefold.gateway.config import GatewayConfig, GroupTable, Isolation, Kind, ReplicaTable, UpstreamOptions
 from prefold.gateway.http_upstream import HttpUpstream
+from prefold.gateway.model_cards import read_cards
 from prefold.gateway.upstream import Outgoing, Upstream, UpstreamFailed
 from prefold.server.asgi import HttpError
 from prefold.server.fields import shown
@@ -69,6 +70,7 @@ class Replica:
         load: what it has to do.
         condition: how it is.
         models: names that it serves; empty while it has not said so.
+        adapters: those of them that it says are LoRA adapters.
     """
 
     def __init__(self, table: ReplicaTable, upstream: Upstream, condition: Condition) -> None:
@@ -77,6 +79,7 @@ class Replica:
         self.load = Load(table.name)
         self.condition = condition
         self.models = frozenset(table.models)
+        self.adapters: frozenset[str] = frozenset()
         self.models_asked = -math.inf
         self._told = State.UP
 
@@ -262,13 +265,14 @@ class Fleet:
                 404, f"There is no model {shown(model)}", hint="see /v1/models", code="model_not_found", param="model"
             )
         now = self._clock()
+        states = [self.replicas[index].condition.state(now) for index in candidates]
+        if states.count(State.UP) == len(states):
+            return candidates
         up: list[int] = []
         second: list[int] = []
         third: list[int] = []
-        for index in candidates:
-            condition = self.replicas[index].condition
-            state = condition.state(now)
-            if state is State.UP or (state is State.OPEN and condition.may_be_tried(now)):
+        for index, state in zip(candidates, states, strict=True):
+            if state is State.UP or (state is State.OPEN and self.replicas[index].condition.may_be_tried(now)):
                 up.append(index)
             elif state is State.RESTING:
                 second.append(index)
@@ -391,10 +395,12 @@ class Fleet:
             replica.condition.checked(is_well=0 < status < 500)
         is_down = replica.condition.state(self._clock()) is State.DOWN
         is_due = self._clock() >= replica.models_asked + MODELS_SECONDS or was_down or not replica.models
-        if is_due and not is_down and not replica.table.models:
+        # Where the names are known, it only matters to its events which of them are adapters.
+        if is_due and not is_down and (replica.table.events or not replica.table.models):
             status, body = await self._ask(replica, "/v1/models")
-            if status == 200 and (models := _model_names(body)):
-                replica.models = models
+            if status == 200 and (cards := read_cards(body)):
+                replica.models = frozenset(replica.table.models or [card.id for card in cards])
+                replica.adapters = frozenset([card.id for card in cards if card.parent])
                 replica.models_asked = self._clock()
 
     async def _ask(self, replica: Replica, path: str) -> tuple[int, bytes]:
@@ -460,22 +466,6 @@ def retry_after(headers: Mapping[bytes, bytes], wall_time: float) -> float | Non
 def _way(table: ReplicaTable) -> bytes:
     """What makes a replica the same one: all but who may ask it for what."""
     return msgspec.json.encode(msgspec.structs.replace(table, models=(), groups=()))
-
-
-def _model_names(body: bytes) -> frozenset[str]:
-    try:
-        answer = msgspec.json.decode(body, type=_Models)
-    except msgspec.MsgspecError:
-        return frozenset()
-    return frozenset([model.id for model in answer.data])
-
-
-class _Model(msgspec.Struct):
-    id: str
-
-
-class _Models(msgspec.Struct):
-    data: Sequence[_Model]
 
 
 def _view(index: int, replica: Replica, now: float) -> dict[str, Any]:

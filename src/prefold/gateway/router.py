@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +17,7 @@ from prefold.gateway.config import RoutingOptions
 from prefold.gateway.isolation import effective_salt, routing_scope
 from prefold.gateway.knowledge import Knowledge
 from prefold.gateway.replicas import Fleet
+from prefold.gateway.responses_prompt import as_chat
 from prefold.gateway.translate import translate
 from prefold.server.asgi import HttpError
 
@@ -35,8 +36,7 @@ _CONTENT: Mapping[Api, tuple[str, ...]] = MappingProxyType(
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """Where a call goes.
 
     Attributes:
@@ -63,9 +63,17 @@ class Router:
         fleet: the replicas.
         knowledge: what is known of their caches.
         options: policy and its settings.
+        seen: told of a hash of each prompt's beginning and model, where there is a choice.
     """
 
-    def __init__(self, fleet: Fleet, knowledge: Knowledge, options: RoutingOptions) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        knowledge: Knowledge,
+        options: RoutingOptions,
+        seen: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._seen = seen
         self._fleet = fleet
         self._knowledge = knowledge
         self._options = options
@@ -74,8 +82,9 @@ class Router:
     async def route(self, call: Call, *, tried: Collection[int] = (), is_explained: bool = False) -> Decision:
         """The replica for a call.
 
-        Nobody tokenises where there is no choice, unless somebody reads the numbers: who asks for an explanation, or
-        what expects the times of a group whose times are uniform.
+        Nobody tokenises for a policy that does not ask what replicas hold, nor where there is no choice, unless
+        somebody reads the numbers: who asks for an explanation, or what expects the times of a group whose times are
+        uniform.
 
         Args:
             call: the request.
@@ -86,8 +95,11 @@ class Router:
             HttpError: 404 where nobody serves the model to the tenant, 503 where nobody can now.
         """
         allowed = self.allowed(call, tried)
-        tokens, keys, matched = len(call.body) // _BYTES_PER_TOKEN, dict[int, list[int]](), list[int]()
-        if len(allowed) > 1 or is_explained or call.tenant.group.ttft == "uniform":
+        tokens = len(call.body) // _BYTES_PER_TOKEN
+        keys: Mapping[int, Sequence[int]] = {}
+        matched: Sequence[int] = ()
+        may_matter = self._options.policy == "exact" and call.api.generates
+        if may_matter and (len(allowed) > 1 or is_explained or call.tenant.group.ttft == "uniform"):
             tokens, keys, matched = await self._known(call, allowed)
         if matched:
             allowed = self.allowed(call, tried)  # some may have gone while the prompt was tokenised
@@ -102,7 +114,9 @@ class Router:
         if len(allowed) == 1:
             choice = Choice(allowed[0], Why.ONLY_ONE)
         else:
-            ask = Ask(self._beginning(call), call.session, tokens, matched)
+            beginning = self._beginning(call)
+            self._seen(hash(beginning) ^ hash(call.model))
+            ask = Ask(beginning, call.session, tokens, matched)
             choice = self._policy.choose(ask, self._fleet.loads, allowed)
         chosen = choice.replica
         return Decision(
@@ -111,7 +125,7 @@ class Router:
             choice.why,
             tokens,
             matched[chosen] if matched else None,
-            keys.get(self._knowledge.block_size(chosen) or 0, ()),
+            keys.get(self._knowledge.block_size(chosen) or 0, ()) if keys else (),
         )
 
     def allowed(self, call: Call, tried: Collection[int] = ()) -> list[int]:
@@ -140,18 +154,19 @@ class Router:
     async def _known(self, call: Call, allowed: Sequence[int]) -> tuple[int, dict[int, list[int]], list[int]]:
         """Tokens of the prompt, keys of its blocks by their size, and tokens that each replica holds of it.
 
-        Nobody tokenises where it cannot matter: without events, or for another policy.
+        Nobody tokenises where it cannot matter: without events.
         """
         estimate = len(call.body) // _BYTES_PER_TOKEN
         sizes = {index: size for index in allowed if (size := self._knowledge.block_size(index)) is not None}
-        if self._options.policy != "exact" or not call.api.generates or not sizes:
+        if not sizes:
             return estimate, {}, []
         tokenizer = next((found for index in sizes if (found := self._knowledge.tokens_of(index)) is not None), None)
         call = self._as_tokenised(call, next(iter(sizes)))
         run = await tokenizer.run(call) if tokenizer is not None else None
         if tokenizer is None or run is None:
             return estimate, {}, []
-        scope = await routing_scope(call, tokenizer)
+        is_adapter = any(call.model in self._fleet.replicas[index].adapters for index in sizes)
+        scope = await routing_scope(call, tokenizer, call.model if is_adapter else "")
         tokens = count(run)
         keys = {size: self._knowledge.index.keys(run, size, scope) for size in set(sizes.values())}
         matched = [0] * len(self._fleet.loads)
@@ -164,6 +179,9 @@ class Router:
 
     def _as_tokenised(self, call: Call, replica: int) -> Call:
         """The call in the words in which a replica's template is written; as it is where there are none."""
+        if call.api is Api.RESPONSES:
+            chat = as_chat(call.fields)
+            return call if chat is None else replace(call, api=Api.CHAT, fields=chat)
         if call.api is not Api.MESSAGES:
             return call
         try:
@@ -173,7 +191,11 @@ class Router:
         return call if translation is None else replace(call, api=translation.api, fields=translation.body)
 
     def _beginning(self, call: Call) -> bytes:
-        """What stands for the first tokens of a prompt, and for whom it is kept apart."""
+        """What stands for the first tokens of a prompt, and for whom it is kept apart.
+
+        A conversation that is still shorter counts up to the first words of its user, since it will grow: with what
+        comes behind them it would move at each turn.
+        """
         limit = self._options.hash_tokens * _BYTES_PER_TOKEN
         parts: list[bytes] = []
         size = 0
@@ -184,7 +206,7 @@ class Router:
                     continue
                 parts.append(_encode(piece))
                 size += len(parts[-1])
-                if size >= limit:
+                if size >= limit or (isinstance(piece, dict) and piece.get("role") == "user"):
                     break
         beginning = b"".join(parts)[:limit]
         salt = effective_salt(call)

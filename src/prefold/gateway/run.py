@@ -109,13 +109,16 @@ class _Server(uvicorn.Server):
             seconds = self._gateway.app.parts.config.server.body_seconds
             end_overdue(self.server_state.connections, seconds)
             end_overdue(self._operator.server_state.connections, seconds)
+        if self._operator_listener is not None:
+            await self._operator.on_tick(counter)  # which tells its answers what time it is
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let running requests finish, for a time."""
+        """Let running requests finish, for a time. Until then new ones are told that the gateway is stopping."""
         self._gateway.app.stopping = True
         drain = asyncio.create_task(self._cut_off())
         try:
+            await self._drained()
             await super().shutdown(sockets)
             if self._operator_listener is not None:
                 await self._operator.shutdown([self._operator_listener])
@@ -128,14 +131,21 @@ class _Server(uvicorn.Server):
         self._reloads.add(task)
         task.add_done_callback(self._reloads.discard)
 
+    async def _drained(self, *, wait_for_requests: bool = True) -> None:
+        """Return at the end of the drain: of its time, at a second signal, or when no request runs any more."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._drain_seconds
+        while loop.time() < end and len(self.signals) <= 1:  # signals set no event
+            if wait_for_requests and not self.server_state.tasks:
+                return
+            await asyncio.sleep(0.05)
+
     async def _cut_off(self) -> None:
         """Close the connections of clients whose requests take longer than the drain. For the app they are then gone.
 
         uvicorn's own time limit would cancel the app instead, and report that with a traceback for each of them.
         """
-        end = asyncio.get_running_loop().time() + self._drain_seconds
-        while asyncio.get_running_loop().time() < end and len(self.signals) <= 1:  # noqa: ASYNC110 - signals set no event
-            await asyncio.sleep(0.05)
+        await self._drained(wait_for_requests=False)
         await asyncio.sleep(_LAST_WORDS_SECONDS)
         for connection in list(self.server_state.connections):
             connection.transport.abort()

@@ -23,6 +23,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Self
 
+import msgspec
+
 from prefold.gateway.call import Call
 from prefold.gateway.hidden_usage import HiddenStream, hide_in_whole, quiet_headers
 from prefold.gateway.miss_times import MissTimes, Work
@@ -42,8 +44,7 @@ _EVENT_STREAM = b"text/event-stream"
 _LEARNS_FROM = frozenset({Source.OFF, Source.MISS, Source.OBSERVED})
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """An answer that may leave now.
 
     Attributes:
@@ -190,7 +191,7 @@ class Turn:
 
     async def _wait(self, reply: Reply, work: Work, came: float) -> None:
         """Wait for the time of the first byte, and for the calls before this one."""
-        if reply.source is not Source.HIT:
+        if reply.source not in (Source.HIT, Source.SEMANTIC):
             uniform = self._uniform
             expected = uniform.times.expected(self._call.model, work)
             jitter_seconds = self._call.tenant.group.jitter_seconds

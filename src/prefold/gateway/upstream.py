@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from prefold.errors import PrefoldError
 
@@ -26,8 +27,7 @@ HOP_HEADERS = frozenset(
 """Headers that belong to one connection and are never passed on (RFC 9110, 7.6.1)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A request as it goes upstream.
 
     Attributes:

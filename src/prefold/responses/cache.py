@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from prefold.errors import UsageError
 from prefold.responses.endings import EVENTS, cut_between_events, usage_if_whole
 from prefold.responses.flights import Fetch, Flights, Headers, Keep, LiveAnswer
@@ -40,6 +42,7 @@ class Source(StrEnum):
     OFF = "off"
     OBSERVED = "observed"
     SHARED = "shared"
+    SEMANTIC = "semantic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,7 @@ class AnswerCounts:
     store_failures: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """An answer to pass on.
 
     Attributes:
@@ -114,10 +116,16 @@ class Reply:
 
 
 class Replay:
-    """A stored answer in the form of a live one."""
+    """A stored answer in the form of a live one, which is not to be stored again.
 
-    def __init__(self, stored: StoredAnswer) -> None:
+    Args:
+        stored: the answer.
+        source: what it counts as for whoever asked for it first.
+    """
+
+    def __init__(self, stored: StoredAnswer, source: Source = Source.HIT) -> None:
         self.stored = stored
+        self.source = source
         self.status = stored.status
         self.headers: Headers = list(stored.headers)
 
@@ -267,7 +275,9 @@ class AnswerCache:
             return
         answer = listener.answer
         stored = answer.stored if isinstance(answer, Replay) else None
-        source = Source.HIT if stored else Source.MISS if listener.is_first else Source.SHARED
+        source = Source.MISS if listener.is_first else Source.SHARED
+        if isinstance(answer, Replay):
+            source = answer.source
         self._sources[source] += 1
         headers = answer.headers if listener.is_first else _kept_headers(answer.headers)
         try:
@@ -328,7 +338,8 @@ class _Straight:
 
     async def __aenter__(self) -> Reply:
         self._answer = answer = await self._fetch()
-        return Reply(self._source, answer.status, answer.headers, answer.chunks())
+        source = answer.source if isinstance(answer, Replay) else self._source
+        return Reply(source, answer.status, answer.headers, answer.chunks())
 
     async def __aexit__(self, *_: object) -> None:
         await self._answer.close()

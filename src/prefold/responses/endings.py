@@ -5,7 +5,9 @@ The answer's own form says whose it is, so that what a translation made is judge
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum, auto
 from typing import Any
 
 import msgspec
@@ -17,7 +19,12 @@ EVENTS = b"text/event-stream"
 _GOOD_REASONS: frozenset[str | None] = frozenset(("stop", "length", "tool_calls", "function_call"))
 _GOOD_STOPS: frozenset[str | None] = frozenset(("end_turn", "max_tokens", "stop_sequence", "tool_use"))
 _DONE = b"[DONE]"
+_LAST_TYPES = frozenset(("message_stop", "response.completed", "response.incomplete"))
+_ERRORS = frozenset(("error", "response.failed"))
+_EVENTS_BEHIND = 3  # such as a usage or a ping, at most, behind the last one of a text
 _LONGEST_LAST_EVENT = 64
+_LONGEST_END_OF_RESPONSE = 4 << 10  # bytes behind the usage, and of it
+_RESPONSES_USAGE = re.compile(rb'"usage"\s*:\s*\{(?:[^{}]|\{[^{}]*\})*"total_tokens"')
 
 
 def usage_if_whole(headers: Mapping[bytes, bytes], body: bytes) -> Usage | None:
@@ -42,9 +49,52 @@ def usage_if_whole(headers: Mapping[bytes, bytes], body: bytes) -> Usage | None:
 
 
 def has_last_event(tail: bytes) -> bool:
-    """Whether a stream that ends in these bytes has said all: clients leave as soon as they have heard that."""
+    """Whether a stream that ends in these bytes has said all: clients leave as soon as they have heard that.
+
+    The last event of OpenAI's Responses holds the whole response, so that its beginning may be far away. Near its end
+    there is the usage, which is null in all events before it.
+    """
     end = tail[-_LONGEST_LAST_EVENT:].rstrip()
-    return end.endswith(_DONE) or (end.endswith(b"}") and b'"message_stop"' in end)
+    if not end.endswith(b"}"):
+        return end.endswith(_DONE)
+    usage = _RESPONSES_USAGE.search(tail, max(0, len(tail) - _LONGEST_END_OF_RESPONSE))
+    return b'"message_stop"' in end or (usage is not None and b'"input_tokens"' in usage[0])
+
+
+class Ending(Enum):
+    """How a stream ended whose connection ended well."""
+
+    WHOLE = auto()
+    """With its last event, or one that ends the text: not every server sends `[DONE]`."""
+    ERROR = auto()
+    """With an event that tells its client of an error."""
+    MISSING = auto()
+    """In the middle, or it never was a stream of such events."""
+
+
+def ending_of(tail: bytes) -> Ending:
+    """How a stream ended of which these are the last bytes, those of its last event at least."""
+    if has_last_event(tail):
+        return Ending.WHOLE
+    for data in [*event_data(tail)][: -_EVENTS_BEHIND - 1 : -1]:
+        if (ending := _ending_at(data)) is not None:
+            return ending
+    return Ending.MISSING
+
+
+def _ending_at(data: bytes) -> Ending | None:
+    """How a stream ended of which this is the last event; None where the one before it says that."""
+    if data == _DONE:
+        return Ending.WHOLE
+    try:
+        event = _PART.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return Ending.MISSING
+    if event.error is not None or event.type in _ERRORS:
+        return Ending.ERROR
+    if event.type in _LAST_TYPES or any(choice.finish_reason for choice in event.choices or ()):
+        return Ending.WHOLE
+    return Ending.MISSING if event.choices else None
 
 
 class _Choice(msgspec.Struct):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from prefold.errors import PrefoldError
@@ -20,6 +20,9 @@ BODY_LIMIT = 32 << 20
 
 BODY_SECONDS = 60.0
 """Longest time a client may take to send a body."""
+
+WHOLE_BODY = "prefold.whole_body"
+"""The extension (in the scope of a request) by which our servers say that its whole body has come."""
 
 
 class HttpError(PrefoldError):
@@ -78,7 +81,8 @@ class Exchange:
         self.path = str(scope["path"])
         self.query: bytes = scope.get("query_string", b"")
         self.started = False
-        self._headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
+        self._headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
+        self._scope = scope
         self._receive = receive
         self._send = send
 
@@ -88,7 +92,7 @@ class Exchange:
         return next((value.decode("latin-1") for key, value in self._headers if key == wanted), None)
 
     @property
-    def headers(self) -> Iterable[tuple[bytes, bytes]]:
+    def headers(self) -> Sequence[tuple[bytes, bytes]]:
         """All request headers, names in lower case."""
         return self._headers
 
@@ -103,6 +107,8 @@ class Exchange:
             HttpError: 413 if it is larger, 408 if it takes longer.
             ClientGone: if the client left before its end.
         """
+        if WHOLE_BODY in self._scope.get("extensions", ()):
+            return await self._whole_body(limit)  # a timeout costs more than all else here
         declared = self.header("content-length")
         if declared is not None and declared.isdecimal() and int(declared[:20]) > limit:
             raise _too_large(limit)

@@ -8,6 +8,8 @@ from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from prefold.server.asgi import WHOLE_BODY
+
 MAX_HEADERS = 100
 MAX_HEAD_BYTES = 64 << 10
 """Limits on the head of a message, whoever sends it. The second is also how much may come without a byte of a body, as
@@ -19,7 +21,7 @@ SWEEP_TICKS = 10
 
 
 def end_overdue(connections: Iterable[asyncio.Protocol], seconds: float) -> None:
-    """End those connections that have waited longer than so many seconds for the head of a request."""
+    """End connections that have waited longer than so many seconds for the head of a request, or rested too long."""
     for connection in tuple(connections):
         if isinstance(connection, BoundedProtocol):
             connection.end_if_overdue(seconds)
@@ -32,12 +34,18 @@ class BoundedProtocol(HttpToolsProtocol):
     """
 
     _waiting_since: float | None = None  # for a head; of the loop's clock
+    _resting_since: float | None = None  # after an answer, since when nothing has come
     _barren = 0  # bytes that came without one of a body
     _is_in_body = False
     _is_too_long = False  # the head
 
     def end_if_overdue(self, seconds: float) -> None:
-        """Close the connection if it has waited longer than so many seconds for a head that has begun, or for any."""
+        """Close the connection if it has waited longer than so many seconds for a head that has begun, or for any.
+
+        Between two requests it may rest for as long as uvicorn's option says.
+        """
+        if self._resting_since is not None and self.loop.time() - self._resting_since > self.timeout_keep_alive:
+            self.transport.close()
         if (
             self._waiting_since is not None
             and self.loop.time() - self._waiting_since > seconds
@@ -58,6 +66,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
+        self._resting_since = None
         if self._waiting_since is None and (not self._is_in_body or self.cycle.response_complete):
             self._waiting_since = self.loop.time()
         self._barren += len(data)
@@ -88,15 +97,23 @@ class BoundedProtocol(HttpToolsProtocol):
         """Take the end of the body."""
         self._barren = 0
         self._is_in_body = False
+        self.scope["extensions"] = {WHOLE_BODY: {}}
         super().on_message_complete()
 
     # What uvicorn calls
 
     def on_response_complete(self) -> None:
-        """Begin to wait anew."""
+        """Begin to wait anew, as uvicorn does, but with no timer for each answer."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
         if self._waiting_since is not None:  # something came already
             self._waiting_since = self.loop.time()
-        super().on_response_complete()
+        elif self.cycle.response_complete:
+            self._resting_since = self.loop.time()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what the parser does not take."""

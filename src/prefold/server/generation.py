@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
@@ -24,7 +25,7 @@ async def result_of(future: Future[T]) -> T:
 
 
 class Generation:
-    """The answers to one call, on their way. Made and used in the event loop, which must outlive the engine's thread.
+    """The answers to one call, on their way. Made and used in the event loop.
 
     Args:
         worker: runs the engine.
@@ -100,7 +101,7 @@ class Generation:
                 self._unfinished -= 1
             # A client that wants the whole answer need not be told of each token.
             if self._call.stream or not self._unfinished or output.finish in ("error", "cancelled"):
-                self._loop.call_soon_threadsafe(self._news.set)
+                self._tell()
 
         return Request(prompt.run, self._call.sampling, take, prompt.scope)
 
@@ -108,4 +109,8 @@ class Generation:
         """Pass on why the engine did not take a request."""
         self._fault = self._fault or ticket.exception()
         if self._fault is not None:
+            self._tell()
+
+    def _tell(self) -> None:  # in the engine's thread
+        with contextlib.suppress(RuntimeError):  # the event loop has ended, and so has whoever waited
             self._loop.call_soon_threadsafe(self._news.set)

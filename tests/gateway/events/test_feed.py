@@ -12,10 +12,12 @@ zmq = pytest.importorskip("zmq")
 
 import msgspec  # noqa: E402 - after the check that zmq is there
 
-from prefold.core.block_index import BlockIndex  # noqa: E402
 from prefold.core.tokens import pack  # noqa: E402
 from prefold.errors import UsageError  # noqa: E402
-from prefold.gateway.events import Endpoint, EventFeed, Trust  # noqa: E402
+from prefold.gateway.config import GatewayConfig, ReplicaTable, RoutingOptions  # noqa: E402
+from prefold.gateway.events import Endpoint, EventFeed, RankedIndex, Trust  # noqa: E402
+from prefold.gateway.events.ranks import MOST_RANKS  # noqa: E402
+from prefold.gateway.knowledge import Knowledge  # noqa: E402
 
 PROMPT = list(range(100, 228))
 CLEARED = {"type": "AllBlocksCleared"}
@@ -72,15 +74,15 @@ class Engine:
             f"tcp://127.0.0.1:{self.ports[zmq.XPUB]}", f"tcp://127.0.0.1:{self.ports[zmq.ROUTER]}" if replay else ""
         )
 
-    def make(self, *events: object) -> tuple[bytes, bytes]:
+    def make(self, *events: object, rank: object = 0) -> tuple[bytes, bytes]:
         """A batch that is remembered and not sent."""
-        payload = msgspec.msgpack.encode([0.0, list(events), 0])
+        payload = msgspec.msgpack.encode([0.0, list(events), rank])
         self.remembered.append((self.number, payload))
         self.number += 1
         return (self.number - 1).to_bytes(8, "big"), payload
 
-    def publish(self, *events: object) -> None:
-        self.publishing.send_multipart([b"", *self.make(*events)])
+    def publish(self, *events: object, rank: object = 0) -> None:
+        self.publishing.send_multipart([b"", *self.make(*events, rank=rank)])
 
     def answer(self) -> None:
         """Answer whoever asks for a replay."""
@@ -104,7 +106,7 @@ class Watch:
     def __init__(self, *engines: Engine, replay: bool = True, max_blocks: int = 1000) -> None:
         self.now = 0.0
         self.engines = engines
-        self.index = BlockIndex(1000)
+        self.index = RankedIndex(1000)
         self.keys = self.index.keys(pack(PROMPT), 16)
         self.changes: list[Trust] = []
         self.feed = EventFeed(
@@ -364,7 +366,7 @@ def test_what_was_predicted_lapses_by_the_clock(engine):
     follow(test, engine)
 
 
-def test_ranks_of_one_replica_are_taken_together(engine):
+def test_of_several_ranks_the_best_one_counts(engine):
     other = Engine()
     try:
 
@@ -373,8 +375,15 @@ def test_ranks_of_one_replica_are_taken_together(engine):
             engine.publish(stored(0, 4))
             other.publish(stored(0, 2))
             await watch.until(lambda: watch.feed.state.counts.stored == 6)
-            engine.publish(CLEARED)
+            assert 4 == watch.held
+            engine.publish(removed(1, 2, 3))
             await watch.reach(Trust.EXACT, 2)
+            # Of this prompt one has the beginning and another one the rest: neither has both.
+            engine.publish(CLEARED)
+            other.publish(removed(1))
+            engine.publish(stored(0, 1))
+            engine.publish({**stored(1, 2), "parent_block_hash": 0}, removed(0))
+            await watch.reach(Trust.EXACT, 1)
             other.stop()
             await watch.until(lambda: watch.feed.trust is Trust.DEGRADED)
             engine.stop()
@@ -383,6 +392,35 @@ def test_ranks_of_one_replica_are_taken_together(engine):
         follow(test, engine, other)
     finally:
         other.stop()
+
+
+def test_ranks_that_share_a_publisher_are_told_apart(engine):
+    async def test(watch: Watch) -> None:
+        engine.publish(stored(0, 3), rank=1)
+        engine.publish(stored(0, 2), rank=5)
+        await watch.reach(Trust.EXACT, 3)
+        engine.publish(CLEARED, rank=1)
+        await watch.reach(Trust.EXACT, 2)
+        watch.feed.predict(watch.keys[:4], until=1.0)
+        assert 4 == watch.held
+        engine.restart()
+        await watch.until(lambda: engine.is_subscribed)
+        engine.publish(stored(0, 1), rank=5)
+        watch.now = 1.0
+        await watch.reach(Trust.EXACT, 1)
+
+    follow(test, engine)
+
+
+def test_more_ranks_than_there_can_be_are_not_believed(engine):
+    async def test(watch: Watch) -> None:
+        for rank in range(MOST_RANKS + 3):
+            engine.publish(stored(0, 2), rank=rank)
+        await watch.until(lambda: watch.feed.state.counts.batches == MOST_RANKS + 3)
+        assert (3, 2 * MOST_RANKS) == (watch.feed.state.counts.malformed, watch.index.size)
+        assert Trust.DEGRADED is watch.feed.trust
+
+    follow(test, engine)
 
 
 def test_memory_is_bounded(engine):
@@ -412,6 +450,14 @@ def test_an_address_must_be_one_to_connect_to(address):
             Endpoint("tcp://host:1", address)
     else:
         assert "" == Endpoint("tcp://host:1", address).replay
+
+
+def test_a_replica_with_ranks_has_a_publisher_for_each():
+    knowledge = Knowledge(RoutingOptions(), lambda: 0.0)
+    table = {"name": "a", "url": "http://a", "data_parallel_size": 2}
+    knowledge.check(GatewayConfig(replica=(ReplicaTable(**table, events="tcp://h:5557"),)))
+    with pytest.raises(UsageError, match="no port"):
+        knowledge.check(GatewayConfig(replica=(ReplicaTable(**table, events="ipc:///tmp/events"),)))
 
 
 def test_ranks_are_ports_that_follow():

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("zmq")
 pytest.importorskip("torch")
 
-from prefold.core.block_index import BlockIndex
 from prefold.core.keys import Scope
 from prefold.core.tokens import pack
 from prefold.engine.kv_events import BLOCK_SIZE, Publisher
@@ -18,7 +17,7 @@ from prefold.engine.loading import load_engine
 from prefold.engine.options import EngineOptions
 from prefold.engine.request import Output, Request, SamplingOptions
 from prefold.engine.worker import EngineWorker
-from prefold.gateway.events import Endpoint, EventFeed, Trust
+from prefold.gateway.events import Endpoint, EventFeed, RankedIndex, Trust
 
 
 def test_an_engine_is_followed_through_a_reset_and_its_end(default_checkpoint):
@@ -29,7 +28,7 @@ def test_an_engine_is_followed_through_a_reset_and_its_end(default_checkpoint):
     assert worker.engine.events is not None
     publisher = worker.engine.events.sink
     assert isinstance(publisher, Publisher)
-    index = BlockIndex(1000)
+    index = RankedIndex(1000)
     feed = EventFeed(
         0,
         [Endpoint(publisher.endpoint, publisher.replay)],

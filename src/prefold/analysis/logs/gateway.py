@@ -94,7 +94,7 @@ def _record(content: bytes, place: Place, source: Source) -> Record | None:
             f"The line has version {line.prefold_log}.", hint=f"This version of prefold reads {VERSION}."
         )
     dialect = _DIALECTS.get(line.api)
-    was_read = 200 <= line.status < 300 and line.replica and line.cache not in ("hit", "shared")
+    was_read = 200 <= line.status < 300 and line.replica and line.cache not in ("hit", "shared", "semantic")
     if dialect is None or not was_read:
         return None
     usage = usage_of(line.usage, source)

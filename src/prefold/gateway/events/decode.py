@@ -133,10 +133,12 @@ class Batch:
     Attributes:
         events: in order.
         malformed: events that could not be read; 1 where the whole message could not.
+        rank: data-parallel rank that they are of; 0 where the engine does not say.
     """
 
     events: tuple[Event, ...]
     malformed: int = 0
+    rank: int = 0
 
 
 _GARBAGE = Batch((), malformed=1)
@@ -165,7 +167,8 @@ def decode_batch(payload: bytes) -> Batch:
         else:
             if event is not None:
                 events.append(event)
-    return Batch(tuple(events), malformed)
+    rank = batch.get("data_parallel_rank", batch.get("attn_dp_rank"))
+    return Batch(tuple(events), malformed, rank if type(rank) is int and rank >= 0 else 0)
 
 
 def _event(item: object) -> Event | None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import zmq.asyncio
 
-from prefold.core.block_index import BlockIndex
 from prefold.gateway.events.holdings import Holdings
 from prefold.gateway.events.places import Places
+from prefold.gateway.events.ranks import MOST_RANKS, Rank, RankedIndex
 from prefold.gateway.events.source import Counts, Endpoint, Source, Trust
 
 _LAPSE_SECONDS = 0.25  # how often predictions that did not come true are looked for
@@ -36,7 +36,8 @@ class FeedState:
 class EventFeed:
     """Keeps the index true to what one replica holds.
 
-    A replica with several data-parallel ranks has an endpoint for each. It counts as holding what any of them does.
+    A replica with several data-parallel ranks has an endpoint for each, or one that says whose each event is. It counts
+    as holding what the best of them does.
 
     Args:
         replica: its number in the index.
@@ -52,21 +53,23 @@ class EventFeed:
         self,
         replica: int,
         endpoints: Sequence[Endpoint],
-        index: BlockIndex,
+        index: RankedIndex,
         *,
         block_size: int,
         max_blocks: int,
         clock: Callable[[], float],
         on_change: Callable[[Trust], None] = lambda _: None,
     ) -> None:
-        self._holdings = Holdings(replica, index)
+        self._replica = replica
+        self._index = index
+        self._block_size = block_size
+        self._max_blocks = max_blocks
+        self._holdings = [Holdings(replica, index.of(0))]  # the first one is there for what is predicted
+        self._ranks = 0
         self._counts = Counts()
         self._clock = clock
         self._on_change = on_change
-        self._sources = [
-            Source(endpoint, Places(index, block_size, max_blocks), self._holdings, self._counts, self._reconsider)
-            for endpoint in endpoints
-        ]
+        self._sources = [Source(endpoint, self._open_rank, self._counts, self._reconsider) for endpoint in endpoints]
         self._trust = Trust.FALLBACK
         self._since = clock()
 
@@ -78,7 +81,7 @@ class EventFeed:
     @property
     def state(self) -> FeedState:
         """What is known of it now."""
-        engine_blocks = sum(len(source.places) for source in self._sources)
+        engine_blocks = sum(source.engine_blocks for source in self._sources)
         return FeedState(self._trust, self._since, engine_blocks, replace(self._counts))
 
     def predict(self, keys: Sequence[int], until: float) -> None:
@@ -88,7 +91,7 @@ class EventFeed:
             keys: of the prompt's blocks.
             until: when that lapses, by the feed's clock; no earlier than the last time it was told.
         """
-        self._holdings.predict(keys, until)
+        self._holdings[0].predict(keys, until)
 
     async def run(self) -> None:
         """Follow the replica until cancelled; then it holds nothing as far as the index knows."""
@@ -99,10 +102,19 @@ class EventFeed:
                     group.create_task(source.follow(context))
                 while True:
                     await asyncio.sleep(_LAPSE_SECONDS)
-                    self._holdings.lapse(self._clock())
+                    self._holdings[0].lapse(self._clock())
         finally:
-            self._holdings.clear()
+            for holdings in self._holdings:
+                holdings.clear()
             context.destroy(linger=0)
+
+    def _open_rank(self) -> Rank | None:
+        if self._ranks == MOST_RANKS:
+            return None
+        if self._ranks:
+            self._holdings.append(Holdings(self._replica, self._index.of(self._ranks)))
+        self._ranks += 1
+        return Rank(Places(self._index.of(0), self._block_size, self._max_blocks), self._holdings[-1])
 
     def _reconsider(self) -> None:
         trusts = {source.trust for source in self._sources}

@@ -23,9 +23,8 @@ from zmq.utils.monitor import parse_monitor_message
 
 from prefold.errors import UsageError
 from prefold.gateway.events.decode import Batch, Cleared, Removed, Stored, decode_batch
-from prefold.gateway.events.holdings import Holdings
 from prefold.gateway.events.numbering import Arrival, Numbering
-from prefold.gateway.events.places import Places
+from prefold.gateway.events.ranks import Rank
 
 _log = logging.getLogger(__name__)
 
@@ -132,17 +131,16 @@ class Source:
 
     Args:
         endpoint: where it is.
-        places: of its blocks, by its own hashes; of this source only.
-        holdings: of the replica.
+        open_rank: makes room for one more of its ranks; None where there are too many.
         counts: that it adds to.
         on_change: called whenever `trust` may have changed.
     """
 
     endpoint: Endpoint
-    places: Places
-    holdings: Holdings
+    open_rank: Callable[[], Rank | None]
     counts: Counts
     on_change: Callable[[], None]
+    _ranks: dict[int, Rank] = field(default_factory=dict)
     _numbers: Numbering = field(default_factory=Numbering)
     _last: bytes = b""  # the batch that was applied last
     _is_connected: bool = False
@@ -156,6 +154,11 @@ class Source:
         if not (self._is_connected and self._is_heard):
             return Trust.FALLBACK
         return Trust.EXACT if self._is_complete and self._is_current else Trust.DEGRADED
+
+    @property
+    def engine_blocks(self) -> int:
+        """Blocks that the engine named and has not taken back."""
+        return sum(len(rank.places) for rank in self._ranks.values())
 
     async def follow(self, context: zmq.asyncio.Context) -> None:
         """Follow the publisher until cancelled, through all its absences."""
@@ -232,7 +235,8 @@ class Source:
         self._numbers.restart(live)
         self._last = b""
         self._is_complete = True
-        self.holdings.remove(self.places.clear())
+        for rank in self._ranks.values():
+            rank.holdings.remove(rank.places.clear())
 
     async def _catch_up(self, context: zmq.asyncio.Context) -> bool:
         """Apply what the publisher has told since the last batch that we know; False if it does not answer."""
@@ -308,10 +312,15 @@ class Source:
         await asyncio.sleep(0)  # others go first, however much has queued up
 
     def _absorb(self, batch: Batch) -> None:
-        counts, holdings, places = self.counts, self.holdings, self.places
-        if batch.malformed:
-            counts.malformed += batch.malformed
+        counts = self.counts
+        rank = self._ranks.get(batch.rank) or self.open_rank()
+        if batch.malformed or rank is None:
+            counts.malformed += batch.malformed or 1
             self._is_complete = False
+        if rank is None:
+            return
+        self._ranks[batch.rank] = rank
+        holdings, places = rank.holdings, rank.places
         for event in batch.events:
             match event:
                 case Stored():

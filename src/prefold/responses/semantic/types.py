@@ -72,6 +72,8 @@ class Question:
         text: the last user turn, without white space at its ends.
         language: of the text: "en", "zh", another ISO 639-1 code or a script's name.
         tags: by which what becomes of it can be invalidated later.
+        open_context: the same as `context` without the partition: what an administrator shared with everybody lies
+            there; empty where nothing is to be shared.
     """
 
     context: bytes
@@ -81,6 +83,7 @@ class Question:
     text: str
     language: str
     tags: frozenset[str] = frozenset()
+    open_context: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,7 @@ class Sample:
         probability: that the decision gave before it knew.
         would_serve: whether the pair would have been served, had everything been switched on.
         at: Unix seconds.
+        pool: hash of the partition whose decision learns from it; "" for one that learns from all.
         number: rises with each sample in a store.
     """
 
@@ -157,6 +161,7 @@ class Sample:
     probability: float
     would_serve: bool
     at: float
+    pool: str = ""
     number: int = 0
 
 
@@ -279,3 +284,37 @@ class Verdict:
     bound: float = 1.0
     features: tuple[float, ...] = ()
     others: tuple[Candidate, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """An answer to serve.
+
+    Attributes:
+        answer: kept.
+        candidate: that it was kept for.
+        probability: that it is right.
+        age: seconds since it was given.
+    """
+
+    answer: Answer
+    candidate: Candidate
+    probability: float
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What looking for a question came to.
+
+    Attributes:
+        question: that was looked for.
+        verdict: whether it is served, and why not.
+        hit: what is served; None for a miss.
+        vector: of the question, float32, (size,); None where there is none.
+    """
+
+    question: Question
+    verdict: Verdict
+    hit: Hit | None = None
+    vector: Any = None
