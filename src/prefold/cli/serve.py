@@ -113,16 +113,6 @@ def serve(
     """
     import logging
 
-    from prefold.cli.display import LoadingDisplay
-    from prefold.cli.session import console, current_cache_folder
-    from prefold.core.units import parse_bytes
-    from prefold.engine.checkpoint import resolve
-    from prefold.engine.loading import load_engine
-    from prefold.engine.options import EngineOptions
-    from prefold.engine.worker import EngineWorker
-    from prefold.server import run
-    from prefold.server.app import PrefoldApp
-
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if config is not None:
         from prefold.cli.gateway import serve_gateway
@@ -136,6 +126,18 @@ def serve(
             log_level=log_level,
         )
         return
+
+    # Not before: a gateway in front of other servers runs where there is no torch.
+    from prefold.cli.display import LoadingDisplay
+    from prefold.cli.session import console, current_cache_folder
+    from prefold.core.units import parse_bytes
+    from prefold.engine.checkpoint import resolve
+    from prefold.engine.loading import load_engine
+    from prefold.engine.options import EngineOptions
+    from prefold.engine.worker import EngineWorker
+    from prefold.server import run
+    from prefold.server.app import PrefoldApp
+
     engine_options = EngineOptions(dtype=_DTYPES[dtype], kv_memory=parse_bytes(kv_memory), **options)
     listener = run.bind(host, port)  # before the model is loaded: a port that is taken is known at once
     with LoadingDisplay(console(stderr=True)) as progress:
