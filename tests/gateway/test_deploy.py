@@ -20,7 +20,7 @@ from prefold.cli.serve import serve
 from prefold.gateway.assembly import Gateway
 from prefold.gateway.call import Api
 from prefold.gateway.config import GatewayConfig, Kind, ReplicaTable
-from prefold.gateway.gauges import Reading, ReplicaReading
+from prefold.gateway.gauges import MeaningReading, Reading, ReplicaReading
 from prefold.gateway.meter import Metering
 from prefold.providers.prices import Prices
 
@@ -53,7 +53,10 @@ def busy_metering():
     prices = Prices.load(given="miss=2,hit=0.5,write=2.5,output=10", now=datetime(2026, 11, 30, tzinfo=UTC))
 
     def reading(scrape):
-        return Reading([ReplicaReading("a", "up", "exact", 1, 5, 1_000 * scrape)], 5, 10, 3, {"budgets": scrape})
+        bound = 0.004 if scrape == 1 else 0.02
+        meaning = MeaningReading({"hit": scrape, "unsure": scrape}, 0.005, 7, 9, bound, 0.95)
+        replica = ReplicaReading("a", "up", "exact", 1, 5, 1_000 * scrape)
+        return Reading([replica], 5, 10, 3, {"budgets": scrape}, meaning)
 
     metering = Metering(
         config,

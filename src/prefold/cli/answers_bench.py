@@ -63,6 +63,7 @@ def bench(
         raise UsageError("Give either --pairs or --stream.", hint="See `prefold answers bench --help`.")
     if fit is not None and pairs is None:
         raise UsageError("--fit goes with --pairs.", hint="A stream is fitted on its own first part.")
+    shown: Callable[[Mapping[str, Any]], None]
     if pairs is not None:
         result = _pairs(pairs, fit, embedder, verifier, scorer, seed)
         shown = _show_pairs
@@ -78,13 +79,11 @@ def _pairs(
     source: str, fit: str | None, embedder: str, verifier: str | None, scorer: str | None, seed: int
 ) -> dict[str, Any]:
     with answers_extra():
-        from prefold.responses.semantic.trial import read_pair_files, run_pairs
+        from prefold.responses.semantic.trial import run_pairs
         from prefold.responses.semantic.verifiers import make_verifier
 
-        read = read_pair_files(source)
-        fitted_on = None if fit is None else read_pair_files(fit)
-        with _watched(embedder, f"{len(read):,} pairs") as watched:
-            trial = run_pairs(read, watched, make_verifier(verifier) if verifier else None, fit=fitted_on, seed=seed)
+        with _watched(embedder, source) as watched:
+            trial = run_pairs(source, watched, make_verifier(verifier) if verifier else None, fit=fit, seed=seed)
     result = trial.as_json()
     if scorer is not None:
         from prefold.errors import UsageError
@@ -156,18 +155,18 @@ def _show_pairs(result: Mapping[str, Any]) -> None:
         table.add_row(
             point["scorer"],
             f"{point['trap_limit']:.1%}",
-            _rate(point["should_hit_served"], point["interval"], point["should_hits"]),
-            _rate(point["traps_served"], point["traps_interval"], point["traps"]),
+            _rate(point["should_hit_served"], point["interval"]) if point["should_hits"] else "-",
+            _rate(point["traps_served"], point["traps_interval"]),
         )
     out = console()
-    out.print(f"{result['pairs']:,} pairs; {_fitted(result)}", markup=False, soft_wrap=True)
+    out.print(f"{result['pairs']:,} pairs; {_fitted(result)}.", markup=False, soft_wrap=True)
     out.print(table)
 
 
 def _fitted(result: Mapping[str, Any]) -> str:
     if not result["folds"]:
         return "whatever is fitted was fitted on the other file"
-    return f"whatever is fitted was fitted on {result['folds'] - 1} of {result['folds']} folds, and not on the pair's own"
+    return f"whatever is fitted for one was fitted on the {result['folds'] - 1} of {result['folds']} folds without it"
 
 
 def _show_stream(result: Mapping[str, Any]) -> None:
@@ -199,9 +198,9 @@ def _table(*columns: str) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left")
+        table.add_column(column, justify="right" if number else "left", no_wrap=not number)
     return table
 
 
@@ -215,9 +214,6 @@ def _add_figures(table: Table, name: str, part: Mapping[str, Any]) -> None:
     )
 
 
-def _rate(value: float, interval: Sequence[float], of: int | None = None) -> str:
+def _rate(value: float, interval: Sequence[float]) -> str:
     low, high = interval
-    number = "" if of is None else f" of {of:,}"
-    if of == 0:
-        return "-"
-    return f"{value:.2%}{number} ({low:.2%} to {high:.2%})"
+    return f"{value:.1%} ({low:.1%}..{high:.1%})" if value >= 0.1 else f"{value:.2%} ({low:.2%}..{high:.2%})"

@@ -33,13 +33,6 @@ _FEATURES_SHOWN = 8
 @click.option("--model", default="", help="Model asked, where there is no --request.")
 @click.option("--api", type=click.Choice(_APIS), default=_APIS[0], show_default=True, help="Endpoint asked.")
 @click.option("--partition", default="", help="Tenant, or its end user, whose entries are looked at.")
-@click.option(
-    "--pool",
-    type=click.Choice(("partition", "all")),
-    default="partition",
-    show_default=True,
-    help="Whose judged answers count: those of the partition, or all.",
-)
 @click.option("--embedder", default="minilm", show_default=True, help="What makes vectors of questions.")
 @store_option
 @max_wrong_option
@@ -52,7 +45,6 @@ def explain(
     model: str,
     api: str,
     partition: str,
-    pool: str,
     embedder: str,
     store: Path | None,
     max_wrong: float,
@@ -83,10 +75,7 @@ def explain(
                 options=QuestionOptions(earlier_turns=True, tools=True, sampled=True),
                 by_credentials=False,
             )
-            if isinstance(asked, Reason):
-                shown = _refused(asked)
-            else:
-                shown = _found(_look_up(asked, path, embedder, max_wrong, pool))
+            shown = _refused(asked) if isinstance(asked, Reason) else _found(_look_up(asked, path, embedder, max_wrong))
     if as_json:
         echo_json({"schema_version": 1, **shown})
     else:
@@ -122,7 +111,7 @@ def _request(question: str, file: str | None, model: str, api: str) -> dict[str,
     return {**fields, name: [*before, {"role": "user", "content": question}]}
 
 
-def _look_up(question: Question, path: Path, embedder: str, max_wrong: float, pool: str) -> Found:
+def _look_up(question: Question, path: Path, embedder: str, max_wrong: float) -> Found:
     """What the cache would decide; it is asked as if it were on, and nothing is counted or changed."""
     import asyncio
     import secrets
@@ -138,12 +127,13 @@ def _look_up(question: Question, path: Path, embedder: str, max_wrong: float, po
     from prefold.responses.semantic.sqlite_entries import SqliteEntries
 
     async def run() -> Found:
+        embedding = Embedding(make_embedder(embedder, os.environ), _SECONDS)
         cache = SemanticCache(
             Mode.ON,
             SqliteEntries(path, EntriesOptions(), time.time),
-            Embedding(make_embedder(embedder, os.environ), _SECONDS),
+            embedding,
             Judge(None, Allowance(0, 0, time.monotonic)),
-            options=SemanticOptions(store_seconds=_SECONDS, pool=pool),
+            options=SemanticOptions(store_seconds=_SECONDS),
             decision=DecisionOptions(max_wrong=max_wrong),
             clock=time.time,
             monotonic=time.monotonic,
@@ -151,7 +141,12 @@ def _look_up(question: Question, path: Path, embedder: str, max_wrong: float, po
             new_id=lambda: secrets.token_hex(16),
         )
         try:
-            return await cache.explain(question)
+            found = await cache.explain(question)
+            if found.verdict.candidate is not None:
+                # A gateway has the vectors of its tokens at hand after the first question near it.
+                await embedding(found.verdict.candidate.wording)
+                found = await cache.explain(question)
+            return found
         finally:
             await cache.close()
 
@@ -225,11 +220,10 @@ def _contributions(features: Sequence[float]) -> list[dict[str, Any]]:
 
     model = weights(features[FEATURES.index("near_known")] > 0)
     weighed = [
-        {"feature": name, "value": value, "log_odds": weight * value}
-        for name, value, weight in zip(FEATURES, features, model.by_feature, strict=True)
+        (weight * value, name, value) for name, value, weight in zip(FEATURES, features, model.by_feature, strict=True)
     ]
-    weighed.sort(key=lambda row: -abs(float(row["log_odds"])))
-    return [row for row in weighed if row["log_odds"]]
+    weighed.sort(key=lambda row: -abs(row[0]))
+    return [{"feature": name, "value": value, "log_odds": log_odds} for log_odds, name, value in weighed if log_odds]
 
 
 def _candidate(candidate: Candidate) -> dict[str, Any]:
@@ -245,51 +239,50 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
 
 
 def _show(shown: Mapping[str, Any]) -> None:
+    _show_candidates(shown)
+    if "similarity" in shown:
+        _tell(f"Similarity   {shown['similarity']:.3f}")
+    _show_rows("Speaks against it", [(guard["guard"], guard["in_words"]) for guard in shown["guards"]])
+    _show_rows(
+        "What weighs most before any traffic, in log-odds",
+        [
+            (f"{row['log_odds']:+.2f}", row["feature"], f"{row['value']:.2f}")
+            for row in shown["features"][:_FEATURES_SHOWN]
+        ],
+    )
+    if shown["probability"] is not None:
+        _tell(f"Probability  {shown['probability']:.4f} that the answer is the same")
+    if shown.get("bound") is not None:
+        _tell(f"Bound        {shown['bound']:.2%} of the answers as probable as this may be wrong")
+    if "decision" in shown:
+        reason = f" ({shown['reason']})" if shown["reason"] else ""
+        _tell(f"Decision     {shown['decision']}{reason}: {shown['in_words']}")
+
+
+def _show_candidates(shown: Mapping[str, Any]) -> None:
+    rows = []
+    for candidate in shown.get("candidates", ()):
+        marks = [mark for mark in ("vetted", "quarantined", "rejected") if candidate[mark]]
+        picked = "*" if candidate["entry"] == shown["picked"] else ""
+        seen_by = ", ".join([f"seen by {candidate['principals']}", *marks])
+        rows.append((f"{picked}{candidate['similarity']:.3f}", candidate["entry"], candidate["wording"], seen_by))
+    _show_rows("Candidates (* is the one that is decided about)", rows)
+
+
+def _show_rows(title: str, rows: Sequence[Sequence[str]]) -> None:
+    if not rows:
+        return
     from rich.table import Table
     from rich.text import Text
 
-    out = console()
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+    for number in range(len(rows[0])):
+        table.add_column(no_wrap=number < 2)  # an id is to be copied
+    for row in rows:
+        table.add_row(*map(Text, row))
+    _tell(title)
+    console().print(table)
 
-    def table(title: str, *columns: str) -> Table:
-        made = Table(title=title, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
-        for column in columns:
-            made.add_column(justify="right" if column == "number" else "left")
-        return made
 
-    def tell(text: str) -> None:
-        out.print(text, markup=False, soft_wrap=True)
-
-    if candidates := shown.get("candidates"):
-        rows = table("Candidates", "number", "text", "text", "text")
-        for candidate in candidates:
-            marks = [mark for mark in ("vetted", "quarantined", "rejected") if candidate[mark]]
-            picked = "*" if candidate["entry"] == shown["picked"] else ""
-            rows.add_row(
-                f"{picked}{candidate['similarity']:.3f}",
-                candidate["entry"],
-                Text(candidate["wording"]),
-                ", ".join([f"seen by {candidate['principals']}", *marks]),
-            )
-        out.print(rows)
-        out.print()
-    if "similarity" in shown:
-        tell(f"Similarity   {shown['similarity']:.3f}")
-    if shown["guards"]:
-        rows = table("Speaks against it", "text", "text")
-        for guard in shown["guards"]:
-            rows.add_row(guard["guard"], guard["in_words"])
-        out.print(rows)
-        out.print()
-    if shown["features"]:
-        rows = table("What weighs most, before any traffic (log-odds)", "number", "text", "number")
-        for feature in shown["features"][:_FEATURES_SHOWN]:
-            rows.add_row(f"{feature['log_odds']:+.2f}", feature["feature"], f"{feature['value']:.2f}")
-        out.print(rows)
-        out.print()
-    if shown["probability"] is not None:
-        tell(f"Probability  {shown['probability']:.4f} that the answer is the same")
-    if shown.get("bound") is not None:
-        tell(f"Bound        {shown['bound']:.2%} of the answers as probable as this may be wrong")
-    if "decision" in shown:
-        reason = f" ({shown['reason']})" if shown["reason"] else ""
-        tell(f"Decision     {shown['decision']}{reason}: {shown['in_words']}")
+def _tell(text: str) -> None:
+    console().print(text, markup=False, soft_wrap=True)

@@ -89,7 +89,8 @@ def _show_misses(report: Report) -> None:
     from prefold.cli.answers_words import WORDS
     from prefold.responses.semantic.types import Reason
 
-    table = Table(title="Misses", title_justify="left", box=None, show_header=False, pad_edge=False)
+    console().print("Misses")
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
     table.add_column(justify="right")
     table.add_column(no_wrap=True)
     table.add_column()
@@ -110,7 +111,9 @@ def _conclusion(report: Report) -> str:
             f"limit of {report.max_wrong:.2%} wrong."
         )
     proven = sum(pool.passes for pool in report.pools)
-    whom = "" if len(report.pools) == 1 else f" for {proven:,} of {len(report.pools):,} pools; the others are not served"
+    whom = (
+        "" if len(report.pools) == 1 else f" for {proven:,} of {len(report.pools):,} pools; the others are not served"
+    )
     return (
         f"Passed{whom}. At most {report.max_wrong:.2%} of what is served is wrong, "
         f"but for a probability of {report.alpha:.0%}."

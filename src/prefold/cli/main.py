@@ -77,6 +77,9 @@ COMMANDS: Mapping[str, LazyCommand] = MappingProxyType(
         "doctor": LazyCommand("prefold.cli.doctor", "Say why the hit rate fell."),
         "watch-log": LazyCommand("prefold.cli.watch_log", "Follow LOG, and print breaks and alerts when they happen."),
         "anonymise": LazyCommand("prefold.cli.anonymise", "Write a trace of LOG that can be shared."),
+        "answers": LazyCommand(
+            "prefold.cli.answers", "Prove, explain and administer answers by meaning.", is_configurable=False
+        ),
         "providers": LazyCommand(
             "prefold.cli.providers",
             "List the cache rules of providers and engines, or explain one.",

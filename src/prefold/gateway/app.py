@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +16,7 @@ from prefold.errors import InvalidRequest, PrefoldError
 from prefold.gateway.budgets import estimated_tokens
 from prefold.gateway.call import Api, Call
 from prefold.gateway.departure import Departures, UntilClientLeaves
+from prefold.gateway.meaning_pages import ANSWERS, report_wrong
 from prefold.gateway.meter import TOLD, CallMeter, Outcome
 from prefold.gateway.operator import OperatorPages
 from prefold.gateway.parts import Parts
@@ -25,6 +27,7 @@ from prefold.gateway.uniform import Held, Turn
 from prefold.gateway.upstream import Answer, Headers, UpstreamFailed
 from prefold.responses.cache import Reply, Source
 from prefold.responses.endings import Ending, has_last_event
+from prefold.responses.flights import Fetch
 from prefold.server.asgi import ClientGone, Exchange, HttpError, Receive, Scope, Send
 from prefold.server.fields import shown
 from prefold.server.openai_responses import as_http_error, error_body
@@ -121,7 +124,7 @@ class GatewayApp:
             with UntilClientLeaves(exchange, self._departures):
                 async with (
                     parts.uniform.turn(call, arrived) as turn,
-                    parts.answers.reply(key, lambda: self._fetch(parts, call, meter, turn, source)) as reply,
+                    parts.answers.reply(key, self._finding(parts, call, meter, turn, source)) as reply,
                 ):
                     source, status, outcome = reply.source, reply.status, Outcome.FAILED
                     held = await turn.hold(reply)
@@ -137,6 +140,19 @@ class GatewayApp:
         finally:
             meter.end(status, outcome, source.value)
             await _settle(parts, call, meter)
+
+    async def ask(self, call: Call, meter: CallMeter) -> Answer:
+        """Ask a replica something that no client asked."""
+        parts = self.parts
+        return await self._fetch(parts, call, meter, parts.uniform.turn(call, self._clock()), Source.OFF)
+
+    def _finding(self, parts: Parts, call: Call, meter: CallMeter, turn: Turn, source: Source) -> Fetch:
+        """What finds an answer that is not kept for the very same request."""
+
+        def fetch() -> Awaitable[Answer]:
+            return self._fetch(parts, call, meter, turn, source)
+
+        return fetch if parts.meaning is None else partial(parts.meaning.fetch, call, fetch)
 
     async def _fetch(self, parts: Parts, call: Call, meter: CallMeter, turn: Turn, source: Source) -> Answer:
         """Ask a replica. The client may leave meanwhile, and others go on waiting: see `CallMeter.ask`."""
@@ -220,6 +236,7 @@ class GatewayApp:
         if call.tenant.group.ttft == "uniform":
             raise HttpError(403, "Decisions are not shown here", hint="they would say what is cached", code="forbidden")
         decision = await self.parts.router.route(call, is_explained=True)
+        meaning = await self.parts.meaning.explain(call) if self.parts.meaning is not None else None
         await exchange.reply_json(
             200,
             {
@@ -231,12 +248,17 @@ class GatewayApp:
                 "isolation": call.tenant.group.isolation.value,
                 "transforms": call.fired,
                 "candidates": [self.parts.fleet.loads[index].name for index in self.parts.router.allowed(call)],
+                **({"meaning": meaning} if meaning is not None else {}),
             },
         )
 
     # Pages
 
     async def _show(self, exchange: Exchange) -> None:
+        if exchange.path.startswith(ANSWERS):
+            tenant = self.parts.access.tenant_of(_headers_of(exchange))
+            await report_wrong(exchange, self.parts.meaning, tenant.name)
+            return
         page = self._model if exchange.path.startswith(_MODEL) else self._pages.get(exchange.path)
         if page is None:
             raise HttpError(404, f"There is no {shown(exchange.path)}", hint="see docs/gateway.md", code="not_found")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -42,6 +42,9 @@ from prefold.responses.redis_store import RedisStore
 from prefold.responses.sqlite_store import SqliteStore
 from prefold.responses.store import Store
 from prefold.server.asgi import App
+
+if TYPE_CHECKING:  # it needs packages that only those have who use it
+    from prefold.gateway.meaning import Meaning
 
 _log = logging.getLogger(__name__)
 _ENGINE_URL = "prefold:engine"
@@ -82,6 +85,8 @@ class Gateway:
     ) -> None:
         self._path = path
         self._environ = environ
+        self._state_folder = state_folder
+        self._meaning: Meaning | None = None
         self._engine = engine
         self._clock = clock
         self._now = now
@@ -108,7 +113,18 @@ class Gateway:
     # Running
 
     async def start(self) -> None:
-        """Begin what runs beside requests; the health of all replicas is known when this returns."""
+        """Begin what runs beside requests; the health of all replicas is known when this returns.
+
+        Raises:
+            UsageError, MissingExtra, ModelError, StoreFailed: if answers by meaning are wanted and cannot be had.
+        """
+        config = self.app.parts.config
+        try:
+            self._meaning = await self._meaning_for(config)
+        except BaseException:
+            await self.close()
+            raise
+        self.app.parts = self._parts(config, self.app.parts.access)
         for index, replica in enumerate(self._fleet.replicas):
             self._knowledge.follow(index, replica.table)
         await self._fleet.check()
@@ -121,6 +137,8 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._answers.close()
+        if self._meaning is not None:
+            await self._meaning.close()
         await self._budgets.close()
         await self._knowledge.close()
         await self._fleet.close()
@@ -141,6 +159,7 @@ class Gateway:
             config = self._with_engine(config)
             self._knowledge.check(config)
             access = Access(config, self._environ)
+            meaning = await self._meaning_for(config)
             change = self._fleet.reload(config)
         except PrefoldError as error:
             _log.error("The configuration was not reloaded: %s %s", error.message, error.hint)
@@ -157,10 +176,37 @@ class Gateway:
                 sink.reopen()
         if config.access.by == "open":
             self._answers.keep_credentials_apart()
+        self._meaning = meaning
+        if meaning is not None:
+            meaning.reload(config)
         self.app.parts = self._parts(config, access)
         _log.warning("The configuration was reloaded from %s", self._path)
         if ignored:
             _log.warning("Only a new start changes these, which stay as they were: %s", ", ".join(ignored))
+
+    async def _meaning_for(self, config: GatewayConfig) -> Meaning | None:
+        """What answers by meaning: opened when it is first wanted, and kept from then on.
+
+        Raises:
+            UsageError, MissingExtra, ModelError, StoreFailed: if it cannot be had, or may not be on.
+        """
+        meaning = self._meaning
+        if config.meaning.modes == {"off"}:
+            return meaning
+        if meaning is not None:
+            await meaning.require_proof(config)
+            return meaning
+        from prefold.gateway.meaning import open_meaning  # noqa: PLC0415 - see above
+
+        return await open_meaning(
+            config,
+            self._environ,
+            self._state_folder,
+            ask=self.app.ask,
+            metering=self._metering,
+            clock=self._now,
+            monotonic=self._clock,
+        )
 
     async def _verify_new_engines(self) -> None:
         while True:
@@ -191,6 +237,7 @@ class Gateway:
             budgets=self._budgets,
             canonical=Canonicalizer(config.canonical),
             answers=self._answers,
+            meaning=None if config.meaning.modes == {"off"} else self._meaning,
             router=Router(self._fleet, self._knowledge, config.routing, self._beginnings.add),
             fleet=self._fleet,
             knowledge=self._knowledge,
@@ -226,6 +273,7 @@ class Gateway:
             knowledge.index.capacity,
             distinct_prefixes=self._beginnings.read(self._clock()) or None,  # with one replica nobody looks at them
             skipped={"budgets": self._budgets.uncounted, "answers": self._answers.counts.store_failures},
+            meaning=self._meaning.reading() if self._meaning is not None else None,
         )
 
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from prefold.gateway.call import Call
 from prefold.gateway.config import GatewayConfig, MeaningMode, MeaningOptions
 from prefold.gateway.gauges import MeaningReading
 from prefold.gateway.meaning_proofs import Proofs
-from prefold.gateway.meaning_store import Lent, LentEmbedding, MeaningParts
-from prefold.gateway.own_model import RecentTenants
+from prefold.gateway.meaning_store import Lent, MeaningParts, asking_tenant, open_parts
+from prefold.gateway.meter import Metering
+from prefold.gateway.own_model import Ask, OwnModel, RecentTenants
 from prefold.responses.cache import Replay
 from prefold.responses.flights import Fetch, LiveAnswer
 from prefold.responses.guard import Breaker
@@ -31,8 +31,6 @@ from prefold.responses.semantic.report import Report, make_report, require_proof
 from prefold.responses.semantic.types import Question, Reason
 from prefold.responses.store import StoreFailed
 
-_log = logging.getLogger(__name__)
-
 _CLOSING_SECONDS = 1.0
 _LOOK_SECONDS = 10.0
 _BREAKER_FAILURES = 5
@@ -40,9 +38,6 @@ _BREAKER_SECONDS = 10.0
 _GUARDED_SHARE = 0.9  # of what a request waits for the store, so that it is the breaker that hears of it
 _GIVEN = 100_000
 _ENTRY = b"x-prefold-entry"
-
-asking_tenant: ContextVar[str] = ContextVar("asking_tenant", default="")
-"""Whose question is being looked at, for a verifier that is a model behind this gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +81,9 @@ class Meaning:
         self._entries = Lent(parts.store, options.store_seconds * _GUARDED_SHARE, breaker)
         self._proofs = Proofs(parts.store, options.max_wrong)
         self._caches: dict[tuple[MeaningMode, float], SemanticCache] = {}
+        self._retiring: set[SemanticCache] = set()
         self._retired: Counter[str] = Counter()
+        self._told: Counter[str] = Counter()
         self._given: OrderedDict[str, set[str]] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._by_credentials = False
@@ -109,7 +106,7 @@ class Meaning:
         used = {route.cache for route in (self._other, *self._routes.values()) if route is not None}
         for key, cache in list(self._caches.items()):
             if cache not in used:
-                del self._caches[key]
+                self._retiring.add(self._caches.pop(key))
                 self._spawn(self._retire(cache))
 
     async def require_proof(self, config: GatewayConfig) -> None:
@@ -161,6 +158,7 @@ class Meaning:
 
     async def _retire(self, cache: SemanticCache) -> None:
         await cache.close(_CLOSING_SECONDS)
+        self._retiring.remove(cache)
         self._retired += _counted(cache)
 
     # Requests
@@ -180,8 +178,7 @@ class Meaning:
             if question is not Reason.NOT_A_QUESTION or call.api.generates:
                 route.cache.refused(question)
             return await fetch()
-        self._tenants.see(call.tenant)
-        asking_tenant.set(call.tenant.name)
+        self._tell_who_asks(call)
         answer = await route.cache.reply(question, fetch, api=call.path, fields=call.fields)
         if isinstance(answer, Replay):
             self._give(call.tenant.name, answer)
@@ -198,7 +195,7 @@ class Meaning:
         question = self._question(call, route)
         if isinstance(question, Reason):
             return {"mode": route.mode, "outcome": question.value}
-        asking_tenant.set(call.tenant.name)
+        self._tell_who_asks(call)
         verdict = (await route.cache.explain(question)).verdict
         told = {"mode": route.mode, "outcome": "hit" if verdict.reason is None else verdict.reason.value}
         if (candidate := verdict.candidate) is None:
@@ -211,6 +208,11 @@ class Meaning:
             "probability": verdict.probability,
             "wrong_bound": verdict.bound,
         }
+
+    def _tell_who_asks(self, call: Call) -> None:
+        """For models behind this gateway that are asked about a question, now or in the background."""
+        self._tenants.see(call.tenant)
+        asking_tenant.set(call.tenant.name)
 
     def _question(self, call: Call, route: _Route) -> Question | Reason:
         return read_question(
@@ -269,25 +271,23 @@ class Meaning:
 
     async def delete(self, entry: str) -> bool:
         """Remove an entry with all that was derived from its texts."""
-        await asyncio.gather(*(cache.delete(entry) for cache in list(self._caches.values())[1:]))
-        return await self._parts.store.delete(entry)
+        return any([await each.delete(entry) for each in self._all_that_know()])
 
     async def invalidate(self, tag: str) -> int:
         """Remove all entries with a tag; how many there were."""
-        return await self._parts.store.invalidate(tag)
+        return sum([await each.invalidate(tag) for each in self._all_that_know()])
+
+    def _all_that_know(self) -> Sequence[SemanticCache]:
+        """Whatever has wordings of entries in memory; each removes them from the store, too."""
+        return list(self._caches.values())
 
     # Figures
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """What became of questions, and of what was learned, since the gateway began; names as in a report."""
-        return sum((_counted(cache) for cache in self._caches.values()), self._retired)
 
     def reading(self) -> MeaningReading:
         """For metrics; what the store has was looked at some seconds ago."""
         outcomes = {reason.value for reason in Reason} | {"hits"}
         questions = {
-            "hit" if name == "hits" else name: count for name, count in self.counts.items() if name in outcomes
+            "hit" if name == "hits" else name: count for name, count in self._counted().items() if name in outcomes
         }
         proofs = self._proofs
         return MeaningReading(
@@ -302,7 +302,7 @@ class Meaning:
         """
         store = self._parts.store
         samples = {pool: await store.samples(pool) for pool in await store.pools()}
-        tallies = Counter(await store.tallies()) + self.counts
+        tallies = Counter(await store.tallies()) + (self._counted() - self._told)
         return await asyncio.to_thread(make_report, samples, tallies, self._decision)
 
     # Running
@@ -317,15 +317,30 @@ class Meaning:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(cache.close(_CLOSING_SECONDS) for cache in self._caches.values()))
+        with suppress(StoreFailed, TimeoutError):
+            async with asyncio.timeout(self._options.store_seconds):
+                await self._tell()
         await self._parts.close()
 
     async def _look(self) -> None:
         while True:
             with suppress(StoreFailed):
+                await self._tell()
                 await self._proofs.look()
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def _spawn(self, work: Any) -> None:
+    async def _tell(self) -> None:
+        """Add what was counted since the last time to what the store has counted."""
+        counted = self._counted()
+        if news := counted - self._told:
+            await self._parts.store.tally(news)
+            self._told = counted
+
+    def _counted(self) -> Counter[str]:
+        """What became of questions, and of what was learned, since the gateway began; names as in a report."""
+        return sum(map(_counted, (*self._caches.values(), *self._retiring)), self._retired)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -359,3 +374,47 @@ def _counted(cache: SemanticCache) -> Counter[str]:
         unjudged=counts.unjudged,
     )
     return counted
+
+
+async def open_meaning(
+    config: GatewayConfig,
+    environ: Mapping[str, str],
+    folder: Path,
+    *,
+    ask: Ask,
+    metering: Metering,
+    clock: Callable[[], float],
+    monotonic: Callable[[], float],
+) -> Meaning:
+    """Open answers by meaning, and begin what runs beside requests.
+
+    Args:
+        config: the gateway's.
+        environ: where secrets are.
+        folder: of the SQLite file, where the configuration names no other.
+        ask: routes and sends a call of the gateway's own.
+        metering: counts it.
+        clock: Unix seconds.
+        monotonic: seconds that only grow.
+
+    Raises:
+        UsageError, MissingExtra, ModelError: if a part cannot be had, or what is to be on is not proven.
+        StoreFailed: if it is to be on, and the store cannot be read.
+    """
+    tenants = RecentTenants()
+    parts = await open_parts(
+        config,
+        environ,
+        folder,
+        own_model=lambda model: OwnModel(model, tenants, ask, metering),
+        clock=clock,
+        monotonic=monotonic,
+    )
+    meaning = Meaning(parts, config, tenants, clock=clock, monotonic=monotonic)
+    try:
+        await meaning.require_proof(config)
+    except BaseException:
+        await meaning.close()
+        raise
+    meaning.start()
+    return meaning

@@ -105,9 +105,12 @@ def _check_models(config: GatewayConfig) -> None:
     named = [
         ("meaning.judge", options.judge),
         ("meaning.verifier", options.verifier.removeprefix(MODEL) if options.verifier.startswith(MODEL) else ""),
-        *((f"meaning.route[{index}].models", name) for index, route in enumerate(options.route) for name in route.models),
+        *(
+            (f"meaning.route[{index}].models", name)
+            for index, route in enumerate(options.route)
+            for name in route.models
+        ),
     ]
     for place, name in named:
         if name and name not in known:
             raise UsageError(f"{place} names {name!r}, which no replica serves.", hint=near(name, known, "There are"))
-

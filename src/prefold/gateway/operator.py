@@ -7,6 +7,7 @@ from dataclasses import asdict
 from types import MappingProxyType
 
 from prefold.errors import PrefoldError
+from prefold.gateway import meaning_pages
 from prefold.gateway.meter import CONTENT_TYPE
 from prefold.gateway.parts import Parts
 from prefold.server.asgi import ClientGone, Exchange, HttpError, Receive, Scope, Send
@@ -36,13 +37,13 @@ class OperatorPages:
 
     def has(self, path: str) -> bool:
         """Whether there is a page."""
-        return path in self._pages
+        return path in self._pages or _is_about_answers(path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         exchange = Exchange(scope, receive, send)
         try:
-            page = self._pages.get(exchange.path)
+            page = self._answers if _is_about_answers(exchange.path) else self._pages.get(exchange.path)
             if page is None:
                 raise HttpError(
                     404, f"There is no {shown(exchange.path)}", hint="see docs/gateway.md", code="not_found"
@@ -78,6 +79,9 @@ class OperatorPages:
             },
         )
 
+    async def _answers(self, exchange: Exchange) -> None:
+        await meaning_pages.show(exchange, self._parts())
+
     async def _config(self, exchange: Exchange) -> None:
         await exchange.reply_json(200, self._parts().config.redacted())
 
@@ -94,3 +98,7 @@ class OperatorPages:
             raise HttpError(404, f"There is no replica {shown(name)}", hint="GET /prefold/replicas lists them")
         outcomes = verifier.outcomes if name is None else {name: verifier.outcomes[name]}
         await exchange.reply_json(200, {replica: asdict(outcome) for replica, outcome in outcomes.items()})
+
+
+def _is_about_answers(path: str) -> bool:
+    return path == meaning_pages.PAGES or path.startswith(f"{meaning_pages.PAGES}/")

@@ -14,6 +14,9 @@ from prefold.gateway.meter import CallMeter, Metering, Outcome
 from prefold.gateway.upstream import Answer, UpstreamFailed
 from prefold.server.asgi import encode_json
 
+Ask = Callable[[Call, CallMeter], Awaitable[Answer]]
+"""Routes a call and sends it."""
+
 _HEADERS: Mapping[bytes, bytes] = {b"content-type": b"application/json", b"accept": b"application/json"}
 _OK = 200
 
@@ -73,7 +76,7 @@ class OwnModel:
         self,
         model: str,
         tenants: RecentTenants,
-        ask: Callable[[Call, CallMeter], Awaitable[Answer]],
+        ask: Ask,
         metering: Metering,
     ) -> None:
         self._model = model

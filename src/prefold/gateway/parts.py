@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from prefold.gateway.access import Access
 from prefold.gateway.budgets import Budgets
@@ -17,6 +18,9 @@ from prefold.gateway.uniform import Uniform
 from prefold.gateway.verifier import Verifier
 from prefold.responses.cache import AnswerCache
 
+if TYPE_CHECKING:  # it needs packages that only those have who use it
+    from prefold.gateway.meaning import Meaning
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -28,6 +32,7 @@ class Parts:
         budgets: what tenants may use.
         canonical: makes requests that mean the same the same.
         answers: the response cache.
+        meaning: answers by meaning; None where no model has them.
         router: where calls go.
         fleet: the replicas.
         knowledge: what is known of their caches.
@@ -43,6 +48,7 @@ class Parts:
     budgets: Budgets
     canonical: Canonicalizer
     answers: AnswerCache
+    meaning: Meaning | None
     router: Router
     fleet: Fleet
     knowledge: Knowledge

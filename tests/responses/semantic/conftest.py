@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from prefold.responses.semantic.records import EntriesOptions
+from prefold.responses.semantic.sqlite_entries import SqliteEntries
 
-from .entries_support import running_postgres, running_redis, running_search
+from .entries_support import NOW, running_postgres, running_redis, running_search
 
 
 @pytest.fixture(scope="session")
@@ -77,3 +78,26 @@ def postgres(postgres_server):
         return opened
 
     return with_clock
+
+
+PLACES = ["sqlite", "redis", "search", "postgres"]
+
+
+@pytest.fixture(params=PLACES)
+def make(request, tmp_path):
+    """Opens the same place again each time that it is called."""
+    clock = [NOW]
+
+    def now():
+        return clock[0]
+
+    if request.param != "sqlite":
+        opened = request.getfixturevalue(request.param)(now)
+        opened.clock = clock
+        return opened
+
+    def opened(**options):
+        return SqliteEntries(tmp_path / "folder" / "entries.db", EntriesOptions(**options), now)
+
+    opened.clock = clock
+    return opened

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import importlib.util
 import os
@@ -67,6 +68,30 @@ def sample(number: float = 0.5, pool: str = "pool") -> Sample:
 
 async def nearest(entries, text, count=5, *, near=None, embedder=EMBEDDER, **of):
     return await entries.nearest(question(text, **of), vector(text, near=near), embedder, count)
+
+
+def run(make, scenario, **options):
+    async def whole():
+        entries = make(**options)
+        try:
+            return await scenario(entries)
+        finally:
+            await entries.close()
+
+    return asyncio.run(asyncio.wait_for(whole(), 100))
+
+
+def ids(candidates):
+    return [int(candidate.entry, 16) for candidate in candidates]
+
+
+def fields_of(of):
+    return {name: getattr(of, name) for name in type(of).__dataclass_fields__}
+
+
+def raw(path):
+    """All bytes that lie in the files of a database."""
+    return b"".join(file.read_bytes() for file in path.parent.glob(path.name + "*"))
 
 
 @contextmanager

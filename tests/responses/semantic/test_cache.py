@@ -8,15 +8,34 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from prefold.errors import ModelError, UsageError
+from prefold.errors import UsageError
 from prefold.responses.semantic.cache import Mode
 from prefold.responses.semantic.embedders import make_embedder
-from prefold.responses.semantic.question import QuestionOptions
+from prefold.responses.semantic.question import QuestionOptions, read_question
 from prefold.responses.semantic.types import Reason
 
-from .cache_support import TASKS, Clock, Failing, Model, document, first, need_minilm, opened, request, second
+from .cache_support import (
+    KNOWN,
+    TASKS,
+    Broken,
+    Clock,
+    Failing,
+    Model,
+    document,
+    first,
+    gone,
+    need_minilm,
+    opened,
+    request,
+    second,
+)
 
 ROUTER = TASKS[0]
+WORDINGS = (
+    *("How do I {}?", "How can I {}?", "What is the best way to {}?"),
+    *("Can you tell me how to {}?", "Please tell me how to {}.", "How should I {}?"),
+)
+ORDINARY = QuestionOptions()
 PRINTER = ("How do I restart my printer?", "How can I restart my printer?", "Please, how can I restart my printer?")
 HOW_TO_ROUTER = f"This is how to {ROUTER}."
 
@@ -31,15 +50,13 @@ def misses(bench):
     return dict(bench.cache.counts.misses)
 
 
-async def entry_of(bench, question, partition="", options=QuestionOptions()):
+async def entry_of(bench, question, partition="", options=ORDINARY):
     """The entry nearest to a question."""
     found = await bench.cache.explain(question_of(question, partition, options))
     return found.verdict.candidate.entry
 
 
-def question_of(text, partition="", options=QuestionOptions(), **fields):
-    from prefold.responses.semantic.question import read_question  # noqa: PLC0415 - beside what it is for
-
+def question_of(text, partition="", options=ORDINARY, **fields):
     return read_question(
         "/v1/chat/completions",
         request(text, **fields),
@@ -72,9 +89,9 @@ def test_shadow_serves_nothing_but_learns_and_proves(tmp_path, minilm):
             assert third == bench.model.asked[-1]
             assert 0 == bench.cache.counts.hits
             assert 1 == misses(bench)[Reason.SHADOW]
-            assert len(TASKS) == bench.cache.counts.learned
+            assert len(KNOWN) == bench.cache.counts.learned
             counts = await bench.cache.entries.counts()
-            assert (len(TASKS), 2 * len(TASKS) + 1) == (counts["entries"], counts["wordings"])
+            assert (len(KNOWN), 2 * len(KNOWN) + 1) == (counts["entries"], counts["wordings"])
 
     asyncio.run(run())
 
@@ -94,18 +111,19 @@ def test_nothing_is_served_before_it_is_proven_and_then_it_is_marked(tmp_path, m
     async def run():
         async with opened(tmp_path, minilm) as bench:
             served = []
-            for task in TASKS:
-                assert (f"This is how to {task}.", False) == await bench.ask(first(task), who="ann")
-                text, is_hit = await bench.ask(second(task), who="ben")
-                assert f"This is how to {task}." == text
-                served.append(is_hit)
-            assert [False] * 6 == served[:6]
+            for number, wording in enumerate(WORDINGS):
+                for task in TASKS[:12]:
+                    text, is_hit = await bench.ask(wording.format(task), who=f"customer {number}")
+                    assert f"This is how to {task}." == text
+                    served.append(is_hit)
+            assert [False] * 18 == served[:18]
+            assert True in served
+            assert served.count(True) == bench.cache.counts.hits
             found = await bench.cache.ask(request(f"Please, how can I {ROUTER}?"), bench.model)
             assert HOW_TO_ROUTER == found["choices"][0]["message"]["content"]
             assert "semantic" == found["prefold"]["cache"]
             assert first(ROUTER) == question_text(bench, found["prefold"]["entry"])
             assert found["usage"]["total_tokens"] == 15
-            assert 1 <= bench.cache.counts.hits
 
     def question_text(bench, entry):
         with closing(sqlite3.connect(tmp_path / "meaning.sqlite")) as database:
@@ -124,6 +142,8 @@ def test_what_was_proven_outlives_the_process(tmp_path, minilm):
             await bench.prove()
             now = bench.clock.now
         async with opened(tmp_path, minilm, clock=Clock(now)) as bench:
+            # The first question may be a miss: what tokens of kept wordings look like is not kept, and made for it.
+            await bench.ask(f"Could you tell me how I can {ROUTER}?")
             assert (HOW_TO_ROUTER, True) == await bench.ask(f"Please, how can I {ROUTER}?")
 
     asyncio.run(run())
@@ -390,21 +410,6 @@ def test_a_jump_of_the_clock_makes_misses(tmp_path, minilm, jump):
 
 
 # Parts that fail
-
-
-class Broken:
-    fingerprint = "broken"
-    size = 384
-
-    def __init__(self, fail):
-        self._fail = fail
-
-    def embed(self, texts):
-        return self._fail()
-
-
-def gone():
-    raise ModelError("The model is gone.")
 
 
 def slow():

@@ -68,7 +68,7 @@ def test_nothing_is_served_before_anything_is_proven() -> None:
 @pytest.mark.parametrize("limit", [0.02, 0.05])
 def test_much_is_served_in_the_end_and_little_of_it_is_wrong(limit: float) -> None:
     traffic = Traffic(Decision(DecisionOptions(max_wrong=limit), even))
-    traffic.ask(4000)
+    traffic.ask(5000)
     assert traffic.served > 1000
     assert traffic.wrong <= limit * traffic.served
 

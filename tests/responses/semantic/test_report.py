@@ -16,7 +16,7 @@ from prefold.responses.semantic.types import Reason, Sample
 FEATURES = (0.0,) * len(EVIDENCE)
 
 
-def sample(*, same=True, probability=0.97, route="m", pool="p", features=FEATURES):
+def sample(*, same=True, probability=0.999, route="m", pool="p", features=FEATURES):
     return Sample(features, same, "entry", "cluster", route, probability, would_serve=True, at=0.0, pool=pool)
 
 
@@ -50,6 +50,13 @@ def test_just_as_many_right_ones_as_are_missing_pass():
     report = make_report({"p": [sample()] * missing}, {}, options)
     assert (True, 0) == (report.passes, report.missing)
     assert report.pools[0].bound < 0.1
+
+
+def test_less_sure_ones_prove_less_and_nothing_passes_that_is_not_served():
+    options = DecisionOptions(max_wrong=0.1)
+    missing = make_report({}, {}, options).missing
+    (pool,) = make_report({"p": [sample(probability=0.96)] * missing}, {}, options).pools
+    assert pool.passes == (pool.missing == 0) == (pool.bound < 0.1)
 
 
 def test_wrong_ones_are_counted_by_route_and_set_the_proof_back():

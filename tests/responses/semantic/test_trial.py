@@ -124,8 +124,8 @@ def test_files_with_too_little_are_refused(tmp_path: Path) -> None:
     one_kind = written(tmp_path / "same.jsonl", [{"a": "x", "b": "y", "y": 1}])
     with pytest.raises(UsageError, match="too few"):
         run_stream(empty, Words())
-    for path in (empty, one_kind):
-        with pytest.raises(UsageError, match="both kinds"):
+    for path, complaint in ((empty, "no pairs"), (one_kind, "of one kind")):
+        with pytest.raises(UsageError, match=complaint):
             run_pairs(path, Words())
 
 

@@ -22,7 +22,6 @@ from prefold.responses.semantic.allowance import Allowance
 from prefold.responses.semantic.decision import Decision, DecisionOptions
 from prefold.responses.semantic.embedders.faults import NoVector
 from prefold.responses.semantic.embedding import Embedding
-from prefold.responses.semantic.facts import facts
 from prefold.responses.semantic.judge import Answered, Finding, Judge
 from prefold.responses.semantic.learned import Learned
 from prefold.responses.semantic.live import Document, Learning, replay
@@ -49,6 +48,8 @@ _JUDGE = "judge"
 """The principal that stands for a judge who found two answers the same."""
 _NOBODY = "somebody"
 """The principal that stands for all whom nobody can tell apart."""
+_WORTH_A_LOOK = 0.1
+"""Probability below which vectors of tokens make no pair likely: of fow-cache and Kmemo none even below 0.3."""
 _WOULD_SERVE = frozenset((None, Reason.SHADOW, Reason.AUDITED, Reason.UNPROVEN, Reason.UNCONFIRMED))
 
 
@@ -75,7 +76,6 @@ class SemanticOptions:
         learning: answers that may be learned from at a time; there is nothing to learn from further ones.
         rooms: contexts whose clusters are held in memory.
         pools: partitions whose decisions are.
-        pool: whose samples prove anything for whom: "partition", each its own; or "all", one for all together.
     """
 
     ttl_seconds: float = 86_400.0
@@ -88,7 +88,6 @@ class SemanticOptions:
     learning: int = 64
     rooms: int = 256
     pools: int = 256
-    pool: str = "partition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,6 @@ class SemanticCache:
             entries,
             lambda: embedding.fingerprint,
             decision or DecisionOptions(),
-            by_partition=options.pool == "partition",
             pools=options.pools,
             rooms=options.rooms,
             clock=monotonic,
@@ -227,8 +225,10 @@ class SemanticCache:
         if not candidates:
             return Found(question, Verdict(Reason.NO_CANDIDATE), vector=vector)
         decision, clusters = await self._learned.about(question, len(vector), self._options.store_seconds)
-        weighed = weigh(facts(question.text), vector, candidates, clusters, question.route)
+        weighed = weigh(question, vector, candidates, clusters, self._embedding.tokens)
         verdict = await self._judged(question, weighed, decision, tuple(candidates))
+        if not weighed.has_tokens and verdict.probability >= _WORTH_A_LOOK:
+            self._embedding.prepare(weighed.candidate.wording)  # for the next question near it; this one does not wait
         if verdict.reason is None and not is_explained and decision.should_audit(self._draw()):
             verdict = replace(verdict, reason=Reason.AUDITED)
         if verdict.reason is None and self.mode is Mode.SHADOW:

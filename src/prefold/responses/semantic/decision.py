@@ -107,7 +107,7 @@ class Decision:
         )
 
     def judge(self, pair: Pair) -> Judgement:
-        """Whether a pair may be served; takes some 50 microseconds."""
+        """Whether a pair may be served; takes up to half a millisecond."""
         probability = self._calibration.probability(self._inputs(pair.evidence))
         bound = self._proof.bound(probability, entry=pair.entry, cluster=pair.cluster, route=pair.route)
         if self._proof.may_serve(probability, entry=pair.entry, cluster=pair.cluster, route=pair.route):

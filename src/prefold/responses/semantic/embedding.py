@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from prefold.errors import MissingExtra, ModelError, PrefoldError
 from prefold.responses.semantic.embedders.faults import Failed, Late, NoVector
+from prefold.responses.semantic.embedders.token_vectors import PackedTokens, TokenEmbedder, TokenVectors
 from prefold.responses.semantic.embedders.vectors import Vector
 from prefold.responses.semantic.types import Embedder, Reason
 from prefold.responses.semantic.worker import Busy, Worker
@@ -38,6 +41,18 @@ class Closing(Protocol):
         """Let go of it, and end a call that is under way in another thread."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is remembered of a text; no tokens where the embedder gives none."""
+
+    vector: Vector
+    tokens: PackedTokens | None
+
+    @property
+    def rows(self) -> int:
+        return 0 if self.tokens is None else len(self.tokens.rows)
+
+
 class Embedding:
     """An embedder behind a deadline, a bounded queue, and a memory of recent texts.
 
@@ -50,7 +65,9 @@ class Embedding:
         deadline_seconds: longest that a caller waits. What was begun is finished, so that the same text later has its
             vector at once.
         queue: texts that may be waiting or under way.
-        remembered: recent vectors that are kept; with 384 numbers each, 4,096 take some 8 MB with their texts.
+        remembered: recent texts whose vectors are kept; with 384 numbers each, 4,096 take some 8 MB.
+        remembered_tokens: tokens, of all of these together, whose vectors are kept beside them, where the embedder
+            gives any. 4,096 questions have some 40,000, and take 25 MB in all; 72,000 tokens take 28 MB themselves.
         characters: of the longest text that is embedded.
     """
 
@@ -61,15 +78,18 @@ class Embedding:
         *,
         queue: int = 8,
         remembered: int = 4_096,
+        remembered_tokens: int = 72_000,
         characters: int = 2_000,
     ) -> None:
         self._embedder = embedder
         self._deadline = deadline_seconds
         self._remembered = remembered
+        self._remembered_tokens = remembered_tokens
         self._characters = characters
         self._worker = Worker("prefold-embedder", queue)
-        self._recent: OrderedDict[str, Vector] = OrderedDict()
-        self._running: dict[str, asyncio.Future[Vector]] = {}
+        self._recent: OrderedDict[str, _Known] = OrderedDict()
+        self._rows = 0
+        self._running: dict[str, asyncio.Future[_Known]] = {}
 
     @property
     def fingerprint(self) -> str:
@@ -86,14 +106,29 @@ class Embedding:
         known = self._recent.get(text)
         if known is not None:
             self._recent.move_to_end(text)
-            return known
+            return known.vector
         running = self._running.get(text) or self._start(text)
         await asyncio.wait((running,), timeout=self._deadline)
         if not running.done():
             raise Late(f"The embedder took longer than {self._deadline:g} s.")
         if running.cancelled():
             raise Late("The embedder was closed.")
-        return running.result()
+        return running.result().vector
+
+    def tokens(self, text: str) -> TokenVectors | None:
+        """The vectors of a text's tokens, if they are remembered."""
+        known = self._recent.get(text)
+        if known is None or known.tokens is None:
+            return None
+        self._recent.move_to_end(text)
+        return known.tokens.unpack(text)
+
+    def prepare(self, text: str) -> None:
+        """Have a text's tokens the next time, if the embedder gives any and has nothing else to do; nobody waits."""
+        if self._running or text in self._recent or not isinstance(self._embedder, TokenEmbedder):
+            return
+        with suppress(NoVector):
+            self._start(text)
 
     async def close(self) -> None:
         """Let go of the embedder and end the thread, after what it is at."""
@@ -101,7 +136,7 @@ class Embedding:
             self._embedder.close()
         await self._worker.close()
 
-    def _start(self, text: str) -> asyncio.Future[Vector]:
+    def _start(self, text: str) -> asyncio.Future[_Known]:
         if len(text) > self._characters:
             raise Failed(f"The text has more than {self._characters} characters.", reason=Reason.TOO_LONG)
         if not text.strip() or _UNREADABLE.search(text):
@@ -114,20 +149,27 @@ class Embedding:
         running.add_done_callback(partial(self._landed, text))
         return running
 
-    def _landed(self, text: str, finished: asyncio.Future[Vector]) -> None:
+    def _landed(self, text: str, finished: asyncio.Future[_Known]) -> None:
         del self._running[text]
         if finished.cancelled() or finished.exception() is not None:
             return
-        self._recent[text] = finished.result()
-        if len(self._recent) > self._remembered:
-            self._recent.popitem(last=False)
+        known = self._recent[text] = finished.result()
+        self._rows += known.rows
+        while len(self._recent) > self._remembered or self._rows > self._remembered_tokens:
+            self._rows -= self._recent.popitem(last=False)[1].rows
 
-    def _embed(self, text: str) -> Vector:
+    def _embed(self, text: str) -> _Known:
         """In the thread."""
         embedder = self._embedder
+        tokens: PackedTokens | None = None
+        found: Any = None
         try:
             refusal = embedder.refusal(text) if isinstance(embedder, Refusing) else None
-            found = embedder.embed([text]) if refusal is None else None
+            if refusal is None and isinstance(embedder, TokenEmbedder):
+                one, all_tokens = embedder.embed_tokens(text)
+                found, tokens = [one], PackedTokens.of(all_tokens)
+            elif refusal is None:
+                found = embedder.embed([text])
             vector: Vector = np.array(found, dtype=np.float32)
         except NoVector:
             raise
@@ -145,4 +187,4 @@ class Embedding:
             raise Failed("The embedder gave a vector that is not of unit length.")
         vector = vector[0]
         vector.flags.writeable = False
-        return vector
+        return _Known(vector, tokens)

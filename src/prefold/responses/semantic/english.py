@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -57,7 +56,6 @@ _KNOWN_LENGTH = 3
 class English:
     """What was read: see `Facts`."""
 
-    language: str
     words: list[Word]
     negations: int
     asked: frozenset[Asked]
@@ -69,7 +67,7 @@ def read_english(text: str) -> English:
     tokens, names = _Tokens(text).read()
     asked, kept = asked_for(tokens)
     words, negations = _words(kept, names)
-    return English(_language(text, tokens), words, negations, asked, len(tokens))
+    return English(words, negations, asked, len(tokens))
 
 
 class _Tokens:
@@ -132,20 +130,6 @@ def _written_out(low: str) -> list[str]:
     return [head, _SHORT_FORMS.get(tail, tail)]
 
 
-def _language(text: str, tokens: Iterable[str]) -> str:
-    """What "latin" words mostly are: "en" if known ones; the script of most letters where there are others."""
-    words = [token for token in tokens if token[0].isalpha()]
-    if not words:
-        return "none"
-    if all(map(str.isascii, words)):
-        known = sum(len(word) < _KNOWN_LENGTH or word in _ranks() for word in words)
-        return "en" if 2 * known >= len(words) else "latin"
-    scripts = [unicodedata.name(letter, "?").partition(" ")[0].lower() for letter in text if letter.isalpha()]
-    most = max(sorted(set(scripts)), key=scripts.count)
-    is_english = most == "latin" and 5 * sum(word in DROPPED for word in words) >= len(words)
-    return "en" if is_english else most
-
-
 def _words(tokens: list[str], names: frozenset[str]) -> tuple[list[Word], int]:
     """Those that say something, and how many negations there are."""
     words: list[Word] = []
@@ -204,7 +188,7 @@ def _known_by_itself(token: str) -> Word:
     if token in LIGHT:
         return Word(stemmed, token, Kind.LIGHT, 0.25, "", groups, sides)
     is_listed = bool(groups or sides) or token in PHRASES.values()
-    rank = min(_ranks().get(token, _UNRANKED), _ranks().get(stemmed, _UNRANKED))
+    rank = min(_rank(token), _rank(stemmed))
     is_known = is_listed or rank < _UNRANKED or len(token) < _KNOWN_LENGTH
     weight = next((weight for highest, weight in _WEIGHTS if rank < highest), _RARE)
     if any(map(str.isdigit, token)):
@@ -216,9 +200,10 @@ def _known_by_itself(token: str) -> Word:
     return Word(stemmed, token, kind, weight, "", groups, sides, is_known)
 
 
-@lru_cache(maxsize=1)
-def _ranks() -> dict[str, int]:
-    return ranks()
+def _rank(word: str) -> int:
+    """How many words are more frequent; where no frequencies are at hand, every word is a common one."""
+    known = ranks()
+    return known.get(word, _UNRANKED) if known else 0
 
 
 @lru_cache(maxsize=1)

@@ -15,6 +15,7 @@ from hashlib import sha256
 from prefold.responses.semantic.asking import Asked
 from prefold.responses.semantic.chinese import read_chinese
 from prefold.responses.semantic.english import read_english
+from prefold.responses.semantic.language import language_of
 from prefold.responses.semantic.word import Word
 
 READ = 4096
@@ -30,7 +31,7 @@ class Facts:
 
     Attributes:
         plain: the text in lower case with single spaces and without marks at its ends.
-        language: "en", "zh", or the name of the script.
+        language: see `language_of`.
         words: those that say something, in order.
         negations: how many there are.
         asked: kinds of question in it.
@@ -61,7 +62,6 @@ _CODE = re.compile(
     r"|jpe?g|zip)\b|[=!<>]=|->|=>|::|&&|\|\|"
 )
 _SPACES = re.compile(r"\s+")
-_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 _AT_ENDS = " \t.?!,;:。？！，；：~…"
 
 
@@ -73,13 +73,14 @@ def facts(text: str) -> Facts:
     normal = unicodedata.normalize("NFKC", text[:READ])
     plain = _SPACES.sub(" ", normal.casefold()).strip(_AT_ENDS)
     unread = text[READ:].encode("utf-8", "surrogatepass")
-    if _HAN.search(normal):
+    language = language_of(text)
+    if language == "zh":
         chinese = read_chinese(plain)
-        language, words, negations, asked = "zh", chinese.words, chinese.negations, chinese.asked
+        words, negations, asked = chinese.words, chinese.negations, chinese.asked
         length = len(words)
     else:
         english = read_english(normal)
-        language, words, negations, asked = english.language, english.words, english.negations, english.asked
+        words, negations, asked = english.words, english.negations, english.asked
         length = english.length
     unread += " ".join(word.stem for word in words[MOST_WORDS:]).encode("utf-8", "surrogatepass")
     return Facts(

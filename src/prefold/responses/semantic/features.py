@@ -10,7 +10,7 @@ from prefold.responses.semantic.facts import Facts
 from prefold.responses.semantic.guards import GUARDS, differing
 
 if TYPE_CHECKING:
-    from prefold.responses.semantic.word_vectors import TokenVectors
+    from prefold.responses.semantic.embedders.token_vectors import TokenVectors
 
 NEARNESS: tuple[str, ...] = (
     "near_known",
@@ -40,6 +40,35 @@ FEATURES: tuple[str, ...] = (
     *(f"guard_{reason.value}" for reason in GUARDS),
 )
 """Names of what `pair_features` returns, in its order."""
+
+FOR: frozenset[str] = frozenset(
+    (
+        "similarity",
+        "covered",
+        "same_words",
+        "same_kind",
+        "near_left",
+        "near_least_left",
+        "near_partners",
+        "near_least_partners",
+    )
+)
+"""Those of which more can only speak for one answer."""
+
+AGAINST: frozenset[str] = frozenset(
+    (
+        "left_less",
+        "left_more",
+        "left_words",
+        "synonyms",
+        "misspelt",
+        "crossing",
+        "turned",
+        "how_or_can",
+        "chinese_changed",
+    )
+)
+"""Those of which more can only speak against it, beside the guards."""
 
 _MOST_LEFT = 3.0
 _MOST_WORDS_LEFT = 8

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from prefold.responses.guard import Breaker
-from prefold.responses.semantic.types import Answer, Candidate, Entries, Entry, Question, Sample
+from prefold.responses.semantic.types import Answer, Candidate, Entries, Entry, KnownWording, Question, Sample
 from prefold.responses.store import StoreFailed
 
 _Result = TypeVar("_Result")
@@ -95,7 +95,7 @@ class GuardedEntries:
         """See `Entries.pools`."""
         return await self._counted(self._entries.pools())
 
-    async def wordings(self, question: Question, embedder: str) -> list[tuple[str, bytes]]:
+    async def wordings(self, question: Question, embedder: str) -> list[KnownWording]:
         """See `Entries.wordings`."""
         return await self._counted(self._entries.wordings(question, embedder))
 

@@ -32,8 +32,9 @@ _SHARE_OF_HAN = 0.2  # Chinese questions are full of Latin names, English ones h
 
 def language_of(text: str) -> str:
     """ISO 639-1 code of the language of a text, or the lower-case name of its script; "" where it has no letters."""
+    beginning = unicodedata.normalize("NFKC", text[:_MOST_LETTERS])  # letters of full width are Latin ones
     scripts: dict[str, int] = {}
-    for character in text[:_MOST_LETTERS]:
+    for character in beginning:
         if character.isascii():
             script = "LATIN" if character.isalpha() else ""
         else:
@@ -49,7 +50,7 @@ def language_of(text: str) -> str:
         if scripts.get(language, 0) > _SHARE_OF_HAN * letters * (1 if language == "zh" else 0.5):
             return language
     script = max(scripts, key=lambda name: scripts[name])
-    return _of_latin(text[:_MOST_LETTERS]) if script == "LATIN" else script.lower()
+    return _of_latin(beginning) if script == "LATIN" else script.lower()
 
 
 def _of_latin(text: str) -> str:

@@ -15,13 +15,14 @@ import numpy as np
 
 from prefold.responses.semantic.clusters import Clusters
 from prefold.responses.semantic.decision import Decision, DecisionOptions
-from prefold.responses.semantic.types import Entries, Question
+from prefold.responses.semantic.types import Entries, KnownWording, Question
 from prefold.responses.store import StoreFailed
 
 _log = logging.getLogger(__name__)
 
 _SAMPLES_SECONDS = 5.0
 _ROOM_SECONDS = 300.0
+_LEARNED_AT_ONCE = 256
 
 
 @dataclass(slots=True)
@@ -48,6 +49,13 @@ def _shrink(held: OrderedDict[Any, Any], most: int) -> None:
         held.popitem(last=False)
 
 
+def _clusters_of(wordings: list[KnownWording], size: int) -> Clusters:
+    clusters = Clusters(size)
+    for wording in wordings:
+        clusters.add(wording.cluster, np.frombuffer(wording.vector, "<f4"), wording.text)
+    return clusters
+
+
 class Learned:
     """Loads what a store knows when it is first asked for, and again now and then, since others add to it.
 
@@ -55,7 +63,6 @@ class Learned:
         entries: the one truth.
         embedder: fingerprint of whose vectors count.
         options: of each decision.
-        by_partition: whether each partition has a decision of its own, or all share one.
         pools: partitions whose decisions are held.
         rooms: contexts whose clusters are.
         clock: seconds that only grow.
@@ -68,7 +75,6 @@ class Learned:
         embedder: Callable[[], str],
         options: DecisionOptions,
         *,
-        by_partition: bool,
         pools: int,
         rooms: int,
         clock: Callable[[], float],
@@ -77,7 +83,6 @@ class Learned:
         self._entries = entries
         self._embedder = embedder
         self._options = options
-        self._by_partition = by_partition
         self._most_pools = pools
         self._most_rooms = rooms
         self._clock = clock
@@ -102,16 +107,14 @@ class Learned:
     def add(self, question: Question, cluster: str, vector: Any) -> None:
         """A question became a wording of a cluster."""
         if (room := self._rooms.get(question.context)) is not None:
-            room.clusters.add(cluster, vector)
+            room.clusters.add(cluster, vector, question.text)
 
     def forget_wordings(self) -> None:
         """Some were removed: load what is left when it is asked for."""
         self._rooms.clear()
 
     def pool_of(self, question: Question) -> str:
-        """Name of the samples that a question's decision learns from."""
-        if not self._by_partition:
-            return ""
+        """Name of the samples that a question's decision learns from: those of its partition."""
         return sha256(b"prefold pool" + question.partition.encode("utf-8", "surrogatepass")).hexdigest()
 
     def _pool(self, question: Question) -> _Pool:
@@ -129,9 +132,17 @@ class Learned:
 
     async def _load_samples(self, name: str, pool: _Pool) -> None:
         try:
-            for sample in await self._entries.samples(name, pool.latest):
-                pool.decision.learn(sample)
-                pool.latest = sample.number
+            samples = await self._entries.samples(name, pool.latest)
+            if len(samples) > _LEARNED_AT_ONCE:  # after a start: many, of which nothing was learned yet
+                decision = Decision(self._options)
+                await asyncio.to_thread(
+                    decision.load, samples if pool.latest == 0 else await self._entries.samples(name)
+                )
+                pool.decision = decision
+            else:
+                pool.decision.load(samples)
+            if samples:
+                pool.latest = samples[-1].number
         except StoreFailed as error:
             _log.warning("What was judged could not be read: %s", error.message)
         finally:
@@ -151,10 +162,9 @@ class Learned:
     async def _load_room(self, question: Question, size: int, room: _Room) -> None:
         try:
             if (now := self._clock()) >= room.stale_at:
-                clusters = Clusters(size)
-                for cluster, vector in await self._entries.wordings(question, self._embedder()):
-                    clusters.add(cluster, np.frombuffer(vector, "<f4"))
-                room.clusters, room.stale_at = clusters, now + _ROOM_SECONDS
+                wordings = await self._entries.wordings(question, self._embedder())
+                room.clusters = await asyncio.to_thread(_clusters_of, wordings, size)
+                room.stale_at = now + _ROOM_SECONDS
             if room.clusters.due:
                 await asyncio.to_thread(room.clusters.refresh)
         except StoreFailed as error:

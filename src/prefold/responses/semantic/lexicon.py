@@ -2,8 +2,8 @@
 
 The lists lie in the folder `lists`, one row a line. They were written down from general knowledge of the language and
 from the first 300 pairs of fow-cache (those without a letter in their number) and nothing else: its other 300 pairs,
-and every other set that figures are reported on, gave no word. `known.txt` is an exception: the whole words in the
-vocabulary of BERT (Devlin et al., 2018; Apache-2.0), most frequent first.
+and every other set that figures are reported on, gave no word. How frequent a word is comes from the vocabulary of the
+default encoder's tokenizer, where that is installed.
 
 In a phrase `_` stands for the space. All lists hold words as they stand in a text; `facts` stems both sides alike.
 """
@@ -11,8 +11,11 @@ In a phrase `_` stands for the space. All lists hold words as they stand in a te
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.resources import files
 from types import MappingProxyType
+
+from prefold.responses.semantic.embedders.minilm_files import whole_words
 
 
 def lines(name: str) -> list[str]:
@@ -126,6 +129,7 @@ UNITS: Mapping[str, tuple[str, float]] = MappingProxyType(
 """Word to dimension, and how many of its smallest unit it is. Months are no number of days."""
 
 
-def ranks() -> dict[str, int]:
-    """Known words by how frequent they are, most frequent first."""
-    return {word: rank for rank, word in enumerate(lines("known"))}
+@lru_cache(maxsize=1)
+def ranks() -> Mapping[str, int]:
+    """Known words by how frequent they are, most frequent first; empty where the default encoder is not installed."""
+    return MappingProxyType({word: rank for rank, word in enumerate(whole_words())})

@@ -74,6 +74,7 @@ class Tokens:
     Attributes:
         ids: with special tokens; not longer than the model reads.
         types: 1 for tokens of the second text of a pair.
+        spans: where each stands in its text: first character and the one behind its last, the same for special tokens.
         cut: whether there were more.
         unknown: whether the vocabulary lacks some of it.
         empty: whether only special tokens are left.
@@ -81,6 +82,7 @@ class Tokens:
 
     ids: Sequence[int]
     types: Sequence[int]
+    spans: Sequence[tuple[int, int]]
     cut: bool
     unknown: bool
     empty: bool
@@ -134,6 +136,7 @@ class OnnxModel:
         return Tokens(
             ids=encoding.ids,
             types=encoding.type_ids,
+            spans=encoding.offsets,
             cut=bool(encoding.overflowing),
             unknown=self._unknown in encoding.ids,
             empty=all(encoding.special_tokens_mask),

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from prefold.errors import UsageError
 from prefold.responses.cache import AnswerCache, AnswerCacheOptions
 from prefold.responses.cache import Mode as ExactMode
 from prefold.responses.semantic.allowance import Allowance
@@ -75,10 +76,12 @@ async def open_cache(
         environ: where keys of embedding endpoints are looked up.
 
     Raises:
-        UsageError: if the mode is "on" and the report does not pass, or no embedder has this name.
+        UsageError: if there is no such mode, it is "on" and the report does not pass, or no embedder has this name.
         MissingExtra, ModelError: if the embedder cannot be loaded.
         StoreFailed: if the mode is "on" and the entries cannot be read.
     """
+    if mode not in list(Mode):
+        raise UsageError(f"There is no mode {mode!r}.", hint=f"Name one of: {', '.join(Mode)}.")
     wanted = Mode(mode)
     kept = SqliteEntries(folder / ENTRIES_NAME, entries or EntriesOptions(), time.time)
     try:

@@ -38,7 +38,7 @@ from prefold.responses.semantic.records import (
     unpack_features,
     wording_of,
 )
-from prefold.responses.semantic.types import Answer, Candidate, Entry, Question, Sample
+from prefold.responses.semantic.types import Answer, Candidate, Entry, KnownWording, Question, Sample
 from prefold.responses.store import StoreFailed
 
 _Result = TypeVar("_Result")
@@ -305,13 +305,16 @@ class PostgresEntries:
 
         return await self._run(use)
 
-    async def wordings(self, question: Question, embedder: str) -> list[tuple[str, bytes]]:
+    async def wordings(self, question: Question, embedder: str) -> list[KnownWording]:
         """See `Entries.wordings`."""
         values = {"space": space_of(room_of(question), embedder), **self._moment()}
 
-        async def use(database: _Connection) -> list[tuple[str, bytes]]:
+        async def use(database: _Connection) -> list[KnownWording]:
             rows = await (await database.execute(sql.WORDINGS, values)).fetchall()
-            return [(text_of(cluster), struct.pack(f"<{len(vector)}f", *vector)) for cluster, vector in rows]
+            return [
+                KnownWording(text_of(cluster), text_of(text), struct.pack(f"<{len(vector)}f", *vector))
+                for cluster, text, vector in rows
+            ]
 
         return await self._run(use)
 

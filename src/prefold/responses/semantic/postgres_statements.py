@@ -137,7 +137,7 @@ WITH entry AS (
 SELECT number, (SELECT coalesce(sum(bytes), 0)::bigint FROM added) FROM entry
 """
 WORDINGS = """
-SELECT e.cluster, w.vector::real[] FROM wordings w JOIN entries e ON e.number = w.entry
+SELECT e.cluster, w.text, w.vector::real[] FROM wordings w JOIN entries e ON e.number = w.entry
 WHERE w.space = %(space)s AND NOT e.quarantined AND e.created <= %(now)s + %(skew)s AND e.expires > %(now)s
 ORDER BY w.number
 """

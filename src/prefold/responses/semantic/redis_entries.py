@@ -41,7 +41,7 @@ from prefold.responses.semantic.records import (
 )
 from prefold.responses.semantic.redis_samples import fields_of, sample_of
 from prefold.responses.semantic.spaces import Loaded, Spaces
-from prefold.responses.semantic.types import Answer, Candidate, Entry, Question, Sample
+from prefold.responses.semantic.types import Answer, Candidate, Entry, KnownWording, Question, Sample
 from prefold.responses.store import StoreFailed
 
 _PREFIX = b"prefold:meaning:1:"
@@ -233,7 +233,7 @@ class RedisEntries:
         """See `Entries.pools`."""
         return [text_of(pool) for pool in sorted(await self._call("SMEMBERS", _key("pools")))]
 
-    async def wordings(self, question: Question, embedder: str) -> list[tuple[str, bytes]]:
+    async def wordings(self, question: Question, embedder: str) -> list[KnownWording]:
         """See `Entries.wordings`."""
         space = space_of(room_of(question), embedder).hex()
         latest, found = 0, []
@@ -242,7 +242,7 @@ class RedisEntries:
             for name, *used in rows:
                 latest = int(name.partition(b":")[2])
                 if used:
-                    found.append((text_of(used[0]), used[1]))
+                    found.append(KnownWording(text_of(used[0]), text_of(used[1]), used[2]))
             if len(rows) < _AT_A_TIME:
                 return found
 

@@ -189,16 +189,16 @@ return found
 WORDINGS = (
     _PRELUDE
     + """
--- prefix, now, skew, space, latest number, most. Returns for each wording its number, and cluster and vector if its
--- entry may be used.
+-- prefix, now, skew, space, latest number, most. Returns for each wording its number, and cluster, text and vector if
+-- its entry may be used.
 local found = {}
 for _, own in ipairs(call('ZRANGEBYSCORE', at('s:', ARGV[4]), '(' .. ARGV[5], '+inf', 'LIMIT', 0, ARGV[6])) do
-  local id, vector = unpack(call('HMGET', at('w:', own), 'entry', 'vector'))
+  local id, text, vector = unpack(call('HMGET', at('w:', own), 'entry', 'text', 'vector'))
   local cluster, created, expires, quarantined =
     unpack(call('HMGET', at('e:', id or ''), 'cluster', 'created', 'expires', 'quarantined'))
   local is_used = vector and cluster and quarantined == '0' and
     lives(created, expires, tonumber(ARGV[2]), tonumber(ARGV[3]))
-  table.insert(found, is_used and {own, cluster, vector} or {own})
+  table.insert(found, is_used and {own, cluster, text, vector} or {own})
 end
 return found
 """

@@ -43,7 +43,7 @@ class PoolReport:
             probably will be.
         wrong: of the samples at or above it.
         bound: upper bound, valid at any time, on the share of wrong ones among them.
-        missing: right answers in a row that would prove enough to begin; 0 where it is proven.
+        missing: surest right answers in a row that would prove enough to begin, at least; 0 where it is proven.
         passes: whether something may be served.
         drifts: how often answers went bad, and the record was dropped; `wrong` and `bound` are of what came since.
         routes: wrong ones of those at or above the threshold, by model.
@@ -160,13 +160,11 @@ def _pool_report(pool: str, samples: Sequence[Sample], options: DecisionOptions)
     record: list[Sample] = []
     for sample in counted:
         drifts = proof.drifts
-        proof.add(
-            sample.probability, same=sample.same, entry=sample.entry, cluster=sample.cluster, route=sample.route
-        )
+        proof.add(sample.probability, same=sample.same, entry=sample.entry, cluster=sample.cluster, route=sample.route)
         if proof.drifts > drifts:
             record.clear()
         record.append(sample)
-    threshold = proof.likely_threshold
+    threshold, is_proven = proof.likely_threshold, proof.threshold <= 1.0
     routes: defaultdict[str, Share] = defaultdict(lambda: Share(0, 0))
     for sample in record:
         if sample.probability >= threshold:
@@ -177,8 +175,8 @@ def _pool_report(pool: str, samples: Sequence[Sample], options: DecisionOptions)
         threshold=threshold,
         wrong=sum(routes.values(), Share(0, 0)),
         bound=proof.bounds[THRESHOLDS.index(threshold)],
-        missing=proof.missing,
-        passes=proof.threshold <= 1.0,
+        missing=max(proof.missing, 0 if is_proven else 1),
+        passes=is_proven,
         drifts=proof.drifts,
         routes=dict(sorted(routes.items())),
     )

@@ -28,12 +28,16 @@ class Share:
     @property
     def interval(self) -> tuple[float, float]:
         """In which the true share lies with 95 % (Wilson, 1927); (0, 1) of nothing."""
+        return self.within(_DEVIATIONS)
+
+    def within(self, deviations: float) -> tuple[float, float]:
+        """In which the true share lies unless it is this many standard deviations off."""
         if not self.of:
             return 0.0, 1.0
-        square = _DEVIATIONS**2
+        square = deviations**2
         middle = (self.value + square / (2 * self.of)) / (1 + square / self.of)
         spread = self.value * (1 - self.value) / self.of + square / (4 * self.of**2)
-        half = _DEVIATIONS * math.sqrt(spread) / (1 + square / self.of)
+        half = deviations * math.sqrt(spread) / (1 + square / self.of)
         low = 0.0 if self.count == 0 else middle - half
         high = 1.0 if self.count == self.of else middle + half
         return low, high

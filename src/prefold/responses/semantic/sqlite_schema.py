@@ -17,7 +17,7 @@ from prefold.responses.semantic.records import (
     text_of,
     unpack_features,
 )
-from prefold.responses.semantic.types import Entry, Sample
+from prefold.responses.semantic.types import Entry, KnownWording, Sample
 
 VERSION = 1
 SCHEMA = """
@@ -90,8 +90,12 @@ CREATE TABLE IF NOT EXISTS audit (
     note BLOB NOT NULL,
     entries INTEGER NOT NULL
 );
-CREATE TABLE IF NOT EXISTS totals (entries INTEGER NOT NULL, bytes INTEGER NOT NULL);
-INSERT INTO totals SELECT 0, 0 WHERE NOT EXISTS (SELECT 1 FROM totals);
+CREATE TABLE IF NOT EXISTS totals (
+    entries INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    erasing INTEGER NOT NULL  -- whether deleted texts may still lie in unused parts of pages
+);
+INSERT INTO totals SELECT 0, 0, 0 WHERE NOT EXISTS (SELECT 1 FROM totals);
 CREATE TRIGGER IF NOT EXISTS entry_came AFTER INSERT ON entries BEGIN
     UPDATE totals SET entries = entries + 1, bytes = bytes + new.bytes;
 END;
@@ -315,13 +319,14 @@ def read_tally(database: sqlite3.Connection) -> dict[str, int]:
     return dict(database.execute("SELECT name, count FROM tallies ORDER BY name"))
 
 
-def read_wordings(database: sqlite3.Connection, space: bytes, now: float) -> list[tuple[str, bytes]]:
-    """Cluster and vector of each wording whose entry may be used."""
+def read_wordings(database: sqlite3.Connection, space: bytes, now: float) -> list[KnownWording]:
+    """Each wording whose entry may be used."""
     return [
-        (text_of(cluster), vector)
-        for cluster, vector, created, expires in database.execute(
+        KnownWording(text_of(cluster), text_of(text), vector)
+        for cluster, text, vector, created, expires in database.execute(
             """
-            SELECT e.cluster, w.vector, e.created, e.expires FROM wordings w JOIN entries e ON e.number = w.entry
+            SELECT e.cluster, w.text, w.vector, e.created, e.expires
+            FROM wordings w JOIN entries e ON e.number = w.entry
             WHERE w.space = ? AND NOT e.quarantined ORDER BY w.number
             """,
             (space,),

@@ -6,33 +6,37 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from prefold.responses.semantic.decision import DecisionOptions
-from prefold.responses.semantic.trial_pairs import LIMITS, PairTrial, read_pairs, try_pairs
+from prefold.responses.semantic.labelled import read_pairs
+from prefold.responses.semantic.trial_pairs import LIMITS, PairTrial, try_pairs
 from prefold.responses.semantic.trial_stream import StreamTrial, read_stream, try_stream
 from prefold.responses.semantic.types import Embedder, Verifier
 
 
 def run_pairs(
-    path: Path,
+    source: Path | str,
     embedder: Embedder,
     verifier: Verifier | None = None,
     *,
+    fit: Path | str | None = None,
     limits: Sequence[float] = LIMITS,
     seed: int = 0,
 ) -> PairTrial:
-    """Labelled pairs, cross-fitted: see `try_pairs`.
+    """Labelled pairs, cross-fitted, or fitted on others: see `try_pairs`.
 
     Args:
-        path: see `read_pairs`.
+        source: see `read_pairs`.
         embedder: of the vectors.
         verifier: asked about each pair, if given.
+        fit: source of the pairs to fit on; None for those that are judged.
         limits: shares of traps that may be served.
         seed: of the folds.
 
     Raises:
-        UsageError: if the file is not of labelled pairs.
+        UsageError: if a file is not of labelled pairs.
         PrefoldError: if embedder or verifier fail.
     """
-    return try_pairs(read_pairs(path), embedder, verifier, limits=limits, seed=seed)
+    others = None if fit is None else read_pairs(fit)
+    return try_pairs(read_pairs(source), embedder, verifier, fit=others, limits=limits, seed=seed)
 
 
 def run_stream(

@@ -190,6 +190,21 @@ class Entry:
     expires: float
 
 
+@dataclass(frozen=True, slots=True)
+class KnownWording:
+    """A text that an entry is known under.
+
+    Attributes:
+        cluster: of the entry.
+        text: of a question.
+        vector: of the text: float32, little-endian, unit length.
+    """
+
+    cluster: str
+    text: str
+    vector: bytes
+
+
 class Entries(Protocol):
     """The one truth: entries, their wordings and vectors, judgements. Every method raises StoreFailed if it cannot."""
 
@@ -214,6 +229,12 @@ class Entries(Protocol):
     async def vet(self, entry: str) -> bool:
         """Free an entry for all who share its context; lifts a quarantine."""
 
+    async def share(self, entry: str) -> bool:
+        """Free an entry for all partitions, as `Question.open_context` says which; whether that can be done."""
+
+    async def wordings(self, question: Question, embedder: str) -> list[KnownWording]:
+        """Every wording in a question's context, oldest first."""
+
     async def delete(self, entry: str) -> bool:
         """Remove text, vectors, wordings, rejections in one transaction."""
 
@@ -223,8 +244,17 @@ class Entries(Protocol):
     async def record(self, sample: Sample) -> None:
         """Keep a sample."""
 
-    async def samples(self, after: int = 0) -> list[Sample]:
-        """Samples with a higher number than `after`, oldest first."""
+    async def samples(self, pool: str, after: int = 0) -> list[Sample]:
+        """A pool's samples with a higher number than `after`, oldest first."""
+
+    async def pools(self) -> list[str]:
+        """Pools that have samples."""
+
+    async def tally(self, news: Mapping[str, int]) -> None:
+        """Add to what is counted, by name."""
+
+    async def tallies(self) -> Mapping[str, int]:
+        """What was counted so far, by name."""
 
     async def counts(self) -> Mapping[str, int]:
         """entries, wordings, quarantined, samples, bytes."""

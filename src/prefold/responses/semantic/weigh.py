@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prefold.responses.semantic.clusters import Clusters
 from prefold.responses.semantic.decision import Pair, evidence, logit
-from prefold.responses.semantic.facts import Facts, facts
+from prefold.responses.semantic.facts import facts
 from prefold.responses.semantic.features import FEATURES, pair_features
 from prefold.responses.semantic.guards import GUARDS
-from prefold.responses.semantic.types import Candidate, Reason
+from prefold.responses.semantic.types import Candidate, Question, Reason
+
+if TYPE_CHECKING:
+    from prefold.responses.semantic.embedders.token_vectors import TokenVectors
 
 _FIRST_GUARD = len(FEATURES) - len(GUARDS)
 
@@ -25,33 +28,46 @@ class Weighed:
         guards: that speak against it.
         pair: for the decision.
         overlap: share of the two questions' words that both have, 0 to 1, weighted by how much they say.
+        has_tokens: whether the vectors of both texts' tokens were at hand.
     """
 
     candidate: Candidate
     guards: tuple[Reason, ...]
     pair: Pair
     overlap: float
+    has_tokens: bool
 
 
-def weigh(text: Facts, vector: Any, candidates: Sequence[Candidate], clusters: Clusters, route: str) -> Weighed:
+def weigh(
+    question: Question,
+    vector: Any,
+    candidates: Sequence[Candidate],
+    clusters: Clusters,
+    tokens: Callable[[str], TokenVectors | None] = lambda _: None,
+) -> Weighed:
     """Weigh a question against the entries near it.
 
     Args:
-        text: of the question.
-        vector: of the question, float32, (size,).
+        question: asked.
+        vector: of its text, float32, (size,).
         candidates: nearest first; at least one.
         clusters: of their context.
-        route: of the question.
+        tokens: the vectors of a text's tokens, where they are at hand; they are evidence if both texts' are.
     """
-    closeness = clusters.closest(vector, list(dict.fromkeys(candidate.cluster for candidate in candidates)))
+    closeness = clusters.closest(
+        vector, list(dict.fromkeys(candidate.cluster for candidate in candidates)), question.text
+    )
     picked = closeness.cluster if closeness is not None else candidates[0].cluster
     candidate = next(candidate for candidate in candidates if candidate.cluster == picked)
-    features = pair_features(text, facts(candidate.wording), candidate.similarity)
+    own, other = tokens(question.text), tokens(candidate.wording)
+    both = (own, other) if own is not None and other is not None else None
+    features = pair_features(facts(question.text), facts(candidate.wording), candidate.similarity, both)
     return Weighed(
         candidate,
         tuple(guard for guard, found in zip(GUARDS, features[_FIRST_GUARD:], strict=True) if found),
-        Pair(evidence(features, closeness), candidate.entry, candidate.cluster, route),
+        Pair(evidence(features, closeness), candidate.entry, candidate.cluster, question.route),
         features[FEATURES.index("covered")],
+        has_tokens=both is not None,
     )
 
 

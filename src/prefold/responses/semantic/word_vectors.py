@@ -7,39 +7,14 @@ may still sit close to a token of the other question ("jabs", "vaccines"); one t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from prefold.responses.semantic.alignment import Alignment
+from prefold.responses.semantic.embedders.token_vectors import TokenVectors, unit_or_zero
 from prefold.responses.semantic.facts import Facts
 from prefold.responses.semantic.word import Word
-
-
-@dataclass(frozen=True, slots=True)
-class TokenVectors:
-    """A text as an encoder sees it.
-
-    Attributes:
-        text: that was read.
-        spans: where each token stands in the text: first character and the one behind its last.
-        vectors: float32, shape [tokens, size], rows of unit length; without those of special tokens.
-    """
-
-    text: str
-    spans: tuple[tuple[int, int], ...]
-    vectors: Any
-
-
-class TokenEmbedder(Protocol):
-    """An embedder that can give the vectors of tokens as well, from the same run of the model."""
-
-    def embed_tokens(self, text: str) -> tuple[Any, TokenVectors]:
-        """The vector of the text, as `Embedder.embed` gives it, and those of its tokens.
-
-        Raises:
-            PrefoldError: if it cannot.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +70,7 @@ def _vector(word: Word, tokens: TokenVectors) -> Any | None:
     rows = [row for row, (first, behind) in enumerate(tokens.spans) if first < end and behind > start]
     if not rows:
         return None
-    return _unit(tokens.vectors[rows].mean(axis=0))
+    return unit_or_zero(tokens.vectors[rows].mean(axis=0))
 
 
 def _nearest(vector: Any | None, others: TokenVectors) -> float:
@@ -107,8 +82,4 @@ def _between(left: list[Any | None], right: list[Any | None]) -> float:
     one, two = ([vector for vector in side if vector is not None] for side in (left, right))
     if not one or not two:
         return 0.0
-    return float(_unit(np.mean(one, axis=0)) @ _unit(np.mean(two, axis=0)))
-
-
-def _unit(vector: Any) -> Any:
-    return vector / max(float(np.linalg.norm(vector)), 1e-12)
+    return float(unit_or_zero(np.mean(one, axis=0)) @ unit_or_zero(np.mean(two, axis=0)))
