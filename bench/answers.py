@@ -68,7 +68,8 @@ class Job:
         """The same from the command line."""
         fit = f" --fit {self.fit}" if self.fit else ""
         limit = f" --max-wrong {self.max_wrong:g}" if self.kind == "stream" else ""
-        return f"prefold answers bench --{'pairs' if self.kind == 'pairs' else 'stream'} {self.source}{fit}{limit}"
+        source = os.path.relpath(self.source) if os.sep in self.source else self.source
+        return f"prefold answers bench --{'pairs' if self.kind == 'pairs' else 'stream'} {source}{fit}{limit}"
 
 
 JOBS = (

@@ -24,6 +24,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from prefold.errors import PrefoldError
 from prefold.responses.semantic.clusters import Clusters
 from prefold.responses.semantic.decision import Decision
@@ -118,10 +120,8 @@ async def measure_parts(embedder: Any, entries: Any, asked: Sequence[str]) -> di
     """Each part by itself, on the same questions."""
     clusters, decision = Clusters(embedder.size), Decision()
     questions = [question for text in asked if (question := read(text)) is not None]
-    for cluster, vector in await entries.wordings(questions[0], embedder.fingerprint):
-        import numpy as np  # noqa: PLC0415
-
-        clusters.add(cluster, np.frombuffer(vector, "<f4"))
+    for known in await entries.wordings(questions[0], embedder.fingerprint):
+        clusters.add(known.cluster, np.frombuffer(known.vector, "<f4"), known.text)
     if clusters.due:
         clusters.refresh()
     spent: dict[str, list[float]] = {}

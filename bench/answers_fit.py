@@ -1,7 +1,7 @@
 """Fits the prior of answers by meaning, and says how well it does on pairs that it has not seen.
 
     python bench/answers_fit.py            judge
-    python bench/answers_fit.py --write    judge, fit on everything and write src/prefold/responses/semantic/prior.json
+    python bench/answers_fit.py --write    judge, fit on everything and write prior.json, which the package carries
 
 Sets: the 600 pairs of fow-cache, both corpora of Kmemo, PAWS-X in Chinese, ScoNe (traps only: one sentence with and
 without a negation, and two that entail one another at most one way).

@@ -113,6 +113,27 @@ def test_explain_calls_nobody(gateway: RunningGateway, upstream: Upstream) -> No
     assert [] == upstream.requests
 
 
+def test_what_is_explained_counts_apart_and_uses_nothing(upstream: Upstream, tmp_path: Path) -> None:
+    log = tmp_path / "requests.jsonl"
+    more = f"""
+    [access]
+    by = "header"
+    [[tenant]]
+    name = "ann"
+    [metering]
+    request_log = "{log}"
+    """
+    with serving(config_of(upstream, more=more), tmp_path) as gateway:
+        assert 200 == gateway.post(x_prefold_tenant="ann", x_prefold_explain="1").status
+        assert 404 == gateway.post({**HELLO, "model": "n"}, x_prefold_tenant="ann", x_prefold_explain="1").status
+        counted = partial(gateway.metric, "prefold_requests_total")
+        assert 1 == counted(outcome="explained", status="200", model=MODEL, tenant="ann", replica="")
+        assert 1 == counted(outcome="refused", status="404", model="other", tenant="ann")
+        assert 2 == counted()
+        assert 0 == gateway.metric("prefold_answers_without_usage_total")
+    assert [404] == [json.loads(line)["status"] for line in log.read_text().splitlines()]
+
+
 def test_pages(gateway: RunningGateway) -> None:
     assert [MODEL] == [card["id"] for card in gateway.get("/v1/models").json["data"]]
     assert {"status": "ok"} == gateway.get("/health").json

@@ -21,6 +21,7 @@ import pytest
 pytest.importorskip("httptools")
 pytest.importorskip("uvicorn")
 
+from prefold.gateway.tenants import hash_key
 from tests.gateway.support import (
     HELLO,
     PATIENCE,
@@ -145,7 +146,7 @@ def test_budgets_models_and_tenants_follow(pair: tuple[Upstream, Upstream], tmp_
         gateway.reload(config_of(old, more='[[group]]\nname = "default"\nrequests_per_minute = 1'))
         gateway.check()
         assert (200, 429) == (gateway.post().status, gateway.post().status)
-        gateway.reload(config_of(old, more='[access]\nby = "header"'))
+        gateway.reload(config_of(old, more='[access]\nby = "header"\n[[group]]\nname = "default"\nrequests_per_minute = 9'))
         assert (401, 200) == (gateway.post().status, gateway.post(x_prefold_tenant="ann").status)
 
 
@@ -184,22 +185,103 @@ def test_what_cannot_change_stays_is_shown_as_it_is_and_is_named(
         assert ["off"] * 2 == [gateway.post({**HELLO, "seed": 1}).headers["x-prefold-cache"] for _ in range(2)]
 
 
-def test_answers_are_kept_apart_once_nobody_is_asked_who_he_is(pair: tuple[Upstream, Upstream], tmp_path: Path) -> None:
+def test_answers_stay_apart_where_nobody_was_asked_who_he_is(pair: tuple[Upstream, Upstream], tmp_path: Path) -> None:
     old, _ = pair
     on = '[answers]\nmode = "on"\nevery_request = true\n'
-    by_header = on + '[access]\nby = "header"\n'
 
     def source(gateway: RunningGateway, key: str, **headers: str) -> str:
         return gateway.post(authorization=f"Bearer {key}", **headers).headers["x-prefold-cache"]
 
-    with serving(config_of(old, more=by_header), tmp_path) as gateway:
-        assert "miss" == source(gateway, "one", x_prefold_tenant="default")
-        eventually(lambda: source(gateway, "two", x_prefold_tenant="default") == "hit", "an answer that is kept")
-        gateway.reload(config_of(old, more=on))
+    with serving(config_of(old, more=on), tmp_path) as gateway:
         assert ["miss", "miss"] == [source(gateway, key) for key in ("one", "two")]
         eventually(lambda: source(gateway, "one") == "hit", "an answer that is kept")
-        gateway.reload(config_of(old, more=by_header))
+        gateway.reload(config_of(old, more=on + '[access]\nby = "header"\n'))
         assert "miss" == source(gateway, "three", x_prefold_tenant="default")
+
+
+KEYS = [f"key-{name}" for name in ("ann", "bob")]
+CLOSED = f"""
+[access]
+by = "key"
+salt_secret = {{ env = "SECRET" }}
+[[group]]
+name = "apart"
+isolation = "isolated"
+ttft = "uniform"
+jitter_seconds = 0.0
+requests_per_minute = 100
+tokens_per_minute = 100_000
+[[tenant]]
+name = "ann"
+group = "apart"
+key_hashes = ["{hash_key(KEYS[0].encode())}"]
+[[tenant]]
+name = "bob"
+key_hashes = ["{hash_key(KEYS[1].encode())}"]
+"""
+
+
+def without(line: str, text: str = CLOSED) -> str:
+    assert line in text
+    return text.replace(line, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ("", "access.by is open, and was key"),
+        (CLOSED[: CLOSED.index("[[group]]")].replace('"key"', '"open"'), "access.by is open, and was key"),
+        (CLOSED.replace('"key"', '"header"'), "access.by is header, and was key"),
+        (CLOSED.replace('group = "apart"\n', ""), "isolation is shared, and was isolated, for tenant ann"),
+        (CLOSED.replace('"isolated"', '"shared"'), "isolation is shared, and was isolated, for tenant ann"),
+        (without('isolation = "isolated"\n'), "isolation is shared, and was isolated, for tenant ann"),
+        (without('ttft = "uniform"\n'), "ttft is no longer uniform, for tenant ann"),
+        (without("requests_per_minute = 100\n"), "requests_per_minute is gone, for tenant ann"),
+        (without("tokens_per_minute = 100_000\n"), "tokens_per_minute is gone, for tenant ann"),
+        (CLOSED.replace('"ann"', '"eve"').replace('"bob"', '"dan"'), "no tenant that had a key has one"),
+    ],
+)
+def test_a_reload_opens_nothing(
+    pair: tuple[Upstream, Upstream], tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, complaint: str
+) -> None:
+    old, new = pair
+    config = config_of(old, kind="vllm", more="[health]\nverify_caching = false" + CLOSED)
+    with serving(config, tmp_path, environ={"SECRET": "s" * 32}) as gateway:
+        gateway.reload(config_of(new, kind="vllm", more=more))
+        assert complaint in caplog.text
+        assert "start the gateway anew" in caplog.text
+        assert "was reloaded" not in caplog.text
+        assert (401, 404) == (gateway.post().status, gateway.get("/metrics").status)
+        assert 200 == gateway.post(authorization=f"Bearer {KEYS[0]}").status
+        assert "cache_salt" in old.requests[-1].json
+
+
+@pytest.mark.parametrize("text", ["", "[server]\nbody_limit = '1MiB'", "# a file that somebody is writ"])
+def test_a_reload_leaves_some_replica(
+    pair: tuple[Upstream, Upstream], tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    old, _ = pair
+    with serving(config_of(old), tmp_path) as gateway:
+        gateway.reload(text)
+        assert "no replica is left" in caplog.text
+        assert "old" == where(gateway)
+
+
+def test_a_reload_that_closes_or_moves_is_taken(pair: tuple[Upstream, Upstream], tmp_path: Path) -> None:
+    old, _ = pair
+    quiet = "[health]\nverify_caching = false"
+    with serving(config_of(old, kind="vllm", more=quiet), tmp_path, environ={"SECRET": "s" * 32}) as gateway:
+        assert 200 == gateway.post().status
+        gateway.reload(config_of(old, kind="vllm", more=quiet + CLOSED))
+        assert [401, 200, 200] == [
+            gateway.post(**headers).status
+            for headers in ({}, *({"authorization": f"Bearer {key}"} for key in KEYS))
+        ]
+        renewed = CLOSED.replace(hash_key(KEYS[0].encode()), hash_key(b"key-new")).replace("= 100\n", "= 101\n")
+        gateway.reload(config_of(old, kind="vllm", more=quiet + renewed[: renewed.rindex("[[tenant]]")]))
+        assert [401, 401, 200] == [
+            gateway.post(authorization=f"Bearer {key}").status for key in (*KEYS, "key-new")
+        ]
 
 
 def test_events_without_a_tokenizer_are_enough_until_routing_is_exact(

@@ -85,9 +85,16 @@ class Tokenizer:
                 f"at character {error.start}.",
                 hint=r"Send a character outside the basic plane as both halves of its \uXXXX\uXXXX pair, or as itself.",
             ) from None
-        begun = bool(self._bos_text) and text.startswith(self._bos_text)
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special and not begun).ids
+        # Unlike `encode`, this lets go of Python's lock, so a server that tokenises in a thread goes on meanwhile; and it
+        # counts no offsets, which nobody here reads.
+        is_added = add_special and not self.begins_itself(text)
+        (encoded,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=is_added)
+        ids: list[int] = encoded.ids
         return ids
+
+    def begins_itself(self, text: str) -> bool:
+        """Whether a text begins with the token that the model expects before a text, so that `encode` adds none."""
+        return bool(self._bos_text) and text.startswith(self._bos_text)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """The text of token ids; bytes that are not valid UTF-8 become U+FFFD, and unknown ids nothing.

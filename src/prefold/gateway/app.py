@@ -20,7 +20,7 @@ from prefold.gateway.meaning_pages import ANSWERS, report_wrong
 from prefold.gateway.meter import TOLD, CallMeter, Outcome
 from prefold.gateway.operator import OperatorPages
 from prefold.gateway.parts import Parts
-from prefold.gateway.replicas import Lease
+from prefold.gateway.replica import Lease
 from prefold.gateway.router import Decision
 from prefold.gateway.translate import errors
 from prefold.gateway.uniform import Held, Turn
@@ -118,6 +118,7 @@ class GatewayApp:
             await parts.canonical.apply(call)
             if _EXPLAIN in headers:
                 await self._explain(exchange, call)
+                status, outcome = 200, Outcome.EXPLAINED
                 return
             key = parts.answers.key(call.path, call.fields, call.body, tenant.name, headers)
             source = parts.answers.source_of(key)
@@ -173,13 +174,16 @@ class GatewayApp:
             if decision.matched is not None:  # otherwise nobody counted
                 turn.tokens = decision.tokens
             meter.sent(decision.name, decision.matched, decision.why)
-            lease = parts.fleet.begin(decision.replica, decision.tokens - (decision.matched or 0))
+            lease = parts.fleet.begin(decision.replica, decision.tokens - (decision.matched or 0), call.model)
             tried.append(decision.replica)
             parts.router.sent(decision)  # from now on others with this beginning should follow it
             try:
                 answer = await parts.dispatcher.ask(call, lease.table, lease.upstream)
             except UpstreamFailed as error:
-                lease.failed()
+                if error.is_safe:
+                    lease.unreached()
+                else:
+                    lease.failed()
                 _log.warning("%s gave no answer: %s", decision.name, error.message)
                 failed = error
                 failures += 1

@@ -29,6 +29,7 @@ from prefold.gateway.gauges import Reading, ReplicaReading
 from prefold.gateway.knowledge import Knowledge
 from prefold.gateway.load_config import load_config
 from prefold.gateway.meter import Metering, Sink
+from prefold.gateway.openings import check_reload
 from prefold.gateway.parts import Parts
 from prefold.gateway.replicas import Fleet, http_upstreams
 from prefold.gateway.request_log import RequestLog
@@ -146,7 +147,7 @@ class Gateway:
             sink.close()
 
     async def reload(self) -> None:
-        """Read the configuration again. What is wrong with it is logged, and nothing changes then.
+        """Read the configuration again. What is wrong with it, or opens what is closed, is logged; nothing changes then.
 
         Streams go on. What `FIXED` names stays as it was; what the file says of it then is named in the log.
         """
@@ -157,6 +158,7 @@ class Gateway:
         try:
             config, ignored = in_force(self.app.parts.config, load_config(self._path, self._environ))
             config = self._with_engine(config)
+            check_reload(self.app.parts.config, config)
             self._knowledge.check(config)
             access = Access(config, self._environ)
             meaning = await self._meaning_for(config)
@@ -174,8 +176,6 @@ class Gateway:
         for sink in self._sinks:
             if isinstance(sink, RequestLog):
                 sink.reopen()
-        if config.access.by == "open":
-            self._answers.keep_credentials_apart()
         self._meaning = meaning
         if meaning is not None:
             meaning.reload(config)

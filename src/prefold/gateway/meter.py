@@ -52,6 +52,8 @@ class Outcome(StrEnum):
     """The upstream gave no answer, or broke off."""
     REFUSED = "refused"
     """The gateway itself would not have it."""
+    EXPLAINED = "explained"
+    """The client only wanted to know where it would go; nobody was asked, and those who write calls down are not told."""
 
 
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -351,6 +353,8 @@ class CallMeter:
         kind = metering.kind_of(replica, self._model)
         if replica and self._overhead is not None:
             series.times.overhead.observe(self._overhead)
+        if outcome is Outcome.EXPLAINED:
+            return
         ttft = self._use(series, replica, kind, is_whole=outcome is Outcome.DONE) if is_real else None
         if metering.sinks and not self._is_late:
             if left is not None:  # what its client got, and not what came for others

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from prefold.gateway.condition import Condition, State, is_outlier
 from prefold.gateway.config import GatewayConfig, GroupTable, Isolation, Kind, ReplicaTable, UpstreamOptions
 from prefold.gateway.http_upstream import HttpUpstream
 from prefold.gateway.model_cards import read_cards
+from prefold.gateway.replica import Lease, Replica
 from prefold.gateway.upstream import Outgoing, Upstream, UpstreamFailed
 from prefold.server.asgi import HttpError
 from prefold.server.fields import shown
@@ -34,18 +35,7 @@ MODELS_SECONDS = 30.0
 """How often a replica is asked which models it serves, where its table does not say."""
 
 _log = logging.getLogger(__name__)
-_TOLD: Mapping[State, str] = MappingProxyType(
-    {
-        State.UP: "up again",
-        State.DOWN: "down: its health checks fail",
-        State.OPEN: "left alone for a time: calls to it failed in a row",
-        State.EJECTED: "ejected for a time: it fails, or is slow, far more often than the others",
-    }
-)
 _HOSTED = (Kind.OPENAI, Kind.ANTHROPIC)  # they have no health path; only calls tell how they are
-_NO_ANSWER = (502, 503, 504)  # statuses of those that speak for a server that does not
-_ENGINES = (Kind.PREFOLD, Kind.VLLM, Kind.SGLANG, Kind.LLAMACPP)  # they know no clients, and so no limits of theirs
-_OVERLOADED = (429, 503, 529)
 _MOST_BYTES = 1 << 20  # of an answer to a question of ours
 _ANTHROPIC_VERSION = (b"anthropic-version", b"2023-06-01")
 
@@ -61,149 +51,12 @@ def http_upstreams(environ: Mapping[str, str]) -> OpenUpstream:
     return open_upstream
 
 
-class Replica:
-    """One server.
-
-    Attributes:
-        table: what the configuration says of it.
-        upstream: the way to it.
-        load: what it has to do.
-        condition: how it is.
-        models: names that it serves; empty while it has not said so.
-        adapters: those of them that it says are LoRA adapters.
-    """
-
-    def __init__(self, table: ReplicaTable, upstream: Upstream, condition: Condition) -> None:
-        self.table = table
-        self.upstream = upstream
-        self.load = Load(table.name)
-        self.condition = condition
-        self.models = frozenset(table.models)
-        self.adapters: frozenset[str] = frozenset()
-        self.models_asked = -math.inf
-        self._told = State.UP
-
-    def tell(self, now: float) -> None:
-        """Log how it is, if that has changed since the last time; a rest that it asked for is no change."""
-        state = self.condition.state(now)
-        state = State.UP if state is State.RESTING else state
-        if state is not self._told and state in _TOLD:
-            self._told = state
-            _log.warning("The replica %s is %s", self.table.name, _TOLD[state])
-
-    def is_for(self, group: GroupTable) -> bool:
-        """Whether tenants of a group may use it."""
-        groups = self.table.groups
-        return group.name in groups or (not groups and group.isolation is not Isolation.DEDICATED)
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """Indexes of the replicas that a reload brought and took away."""
 
     added: tuple[int, ...]
     removed: tuple[int, ...]
-
-
-class Lease:
-    """A call's place on a replica, from the choice to the end.
-
-    One of `answered`, `failed` and `left` ends it; what comes after that changes nothing.
-
-    Attributes:
-        table: what the configuration says of the replica.
-        upstream: the way to it.
-    """
-
-    __slots__ = (
-        "_clock",
-        "_condition",
-        "_is_over",
-        "_is_trial",
-        "_replica",
-        "_started",
-        "_tokens",
-        "_wall_clock",
-        "_work",
-        "table",
-        "upstream",
-    )
-
-    def __init__(
-        self, replica: Replica, work: Work, clock: Callable[[], float], wall_clock: Callable[[], float]
-    ) -> None:
-        self.table = replica.table
-        self.upstream = replica.upstream
-        self._replica = replica
-        self._condition = replica.condition
-        self._tokens = work.tokens
-        self._work = work
-        self._clock = clock
-        self._wall_clock = wall_clock
-        self._started = clock()
-        self._is_over = False
-        self._is_trial = replica.condition.began()
-        replica.load.pending += 1
-
-    def first_byte(self) -> None:
-        """The first byte of a well-begun stream has come.
-
-        It is not for answers that come whole: how long these take is their length.
-        """
-        now = self._clock()
-        self._condition.outcomes.waited(now, now - self._started, self._tokens)
-        if self._is_trial:  # a stream may go on for minutes, and others need not wait for its end
-            self._condition.succeeded(is_trial=True)
-            self._is_trial = False
-
-    def computed(self, tokens: int) -> None:
-        """So many tokens of the prompt were computed: what was not known before is what the replica had already.
-
-        Without it a conversation that is at home somewhere would look like work, and be sent away for it.
-        """
-        self._work.correct(tokens)
-
-    def answered(self, status: int, headers: Mapping[bytes, bytes]) -> None:
-        """There was a whole answer; or one that was refused for its status. A wait that it asks for is kept.
-
-        A status of the replica's own, even 500, comes from a server that works: a poisonous request must not open the
-        breaker for everybody. If it is more than that, it shows against the other replicas.
-        """
-        if self._is_over:
-            return
-        seconds = retry_after(headers, self._wall_clock()) if status in _OVERLOADED else None
-        if status in _NO_ANSWER and seconds is None:
-            self.failed()
-            return
-        now = self._clock()
-        if seconds is not None and (status != 429 or self._is_for_all()):
-            self._condition.rest(now, seconds)
-        self._condition.succeeded(is_trial=self._is_trial)
-        self._condition.outcomes.ended(now, is_failure=status >= 500 and status not in _OVERLOADED)
-        self._end()
-
-    def failed(self) -> None:
-        """There was no answer, or it broke off by the upstream's doing."""
-        if not self._is_over:
-            now = self._clock()
-            self._condition.failed(now, is_trial=self._is_trial)
-            self._replica.tell(now)
-            self._condition.outcomes.ended(now, is_failure=True)
-            self._end()
-
-    def left(self) -> None:
-        """The client left before the end."""
-        if not self._is_over:
-            self._condition.undecided(is_trial=self._is_trial)
-            self._end()
-
-    def _end(self) -> None:
-        self._is_over = True
-        self._replica.load.pending -= 1
-
-    def _is_for_all(self) -> bool:
-        """Whether a 429 is about the replica, and not about the key that the client sent along."""
-        return self.table.api_key is not None or self.table.kind in _ENGINES
 
 
 class Fleet:
@@ -253,32 +106,46 @@ class Fleet:
     def usable(self, model: str, group: GroupTable) -> list[int]:
         """Those of them to choose from, ascending.
 
-        Where none is up, those that asked for a rest are taken, then those that were ejected: better than nobody. Those
-        that are down, or whose breaker is open, are not; one whose breaker waits for a trial is, for one call.
+        Where none is up, those that asked for a rest are taken, then those that were ejected: better than nobody. Then
+        those that can be reached, but failed at this model in a row: where all did, the fault is in the requests, or
+        behind the replicas, and those of somebody else may do better. Those that are down or cannot be reached are not
+        taken; one whose breaker waits for a trial is, for one call.
 
         Raises:
             HttpError: 404 if the model is not there for the group, 503 if none of its replicas can be asked.
         """
         candidates = self.replicas_for(model, group)
         if not candidates:
+            if any(not each.is_asked and not each.models and each.is_for(group) for each in self._present()):
+                raise HttpError(
+                    503,
+                    "The servers have not said yet which models they have",
+                    hint="try again",
+                    code="no_replica",
+                    headers={"retry-after": "1"},
+                )
             raise HttpError(
                 404, f"There is no model {shown(model)}", hint="see /v1/models", code="model_not_found", param="model"
             )
         now = self._clock()
-        states = [self.replicas[index].condition.state(now) for index in candidates]
+        states = [self.replicas[index].condition.state(now, model) for index in candidates]
         if states.count(State.UP) == len(states):
             return candidates
         up: list[int] = []
         second: list[int] = []
         third: list[int] = []
+        last: list[int] = []
         for index, state in zip(candidates, states, strict=True):
-            if state is State.UP or (state is State.OPEN and self.replicas[index].condition.may_be_tried(now)):
+            condition = self.replicas[index].condition
+            if state is State.UP or (state is State.OPEN and condition.may_be_tried(now, model)):
                 up.append(index)
             elif state is State.RESTING:
                 second.append(index)
             elif state is State.EJECTED:
                 third.append(index)
-        if chosen := up or second or third:
+            elif state is State.OPEN and condition.breaker.may_be_tried(now):
+                last.append(index)
+        if chosen := up or second or third or last:
             return chosen
         raise HttpError(
             503,
@@ -290,20 +157,23 @@ class Fleet:
 
     def models(self, group: GroupTable) -> list[str]:
         """Names that a group may ask for, sorted."""
-        there = [replica for replica in self.replicas if not replica.condition.is_removed and replica.is_for(group)]
-        return sorted({name for replica in there for name in replica.models})
+        return sorted({name for replica in self._present() if replica.is_for(group) for name in replica.models})
 
-    def begin(self, index: int, tokens: int) -> Lease:
+    def _present(self) -> Iterator[Replica]:
+        return (replica for replica in self.replicas if not replica.condition.is_removed)
+
+    def begin(self, index: int, tokens: int, model: str) -> Lease:
         """A call goes to a replica.
 
         Args:
             index: of the replica.
+            model: that it asks for.
             tokens: of the prompt, that it has to compute. Its load keeps them until as many calls have followed as
                 `Lately` remembers: where a fleet is hardly busy, only what lies behind shows who gets too much.
         """
         replica = self.replicas[index]
         work = self._lately.add(replica.load, tokens, len(self.replicas))
-        return Lease(replica, work, self._clock, self._wall_clock)
+        return Lease(replica, model, work, self._clock, self._wall_clock)
 
     # Who is there
 
@@ -374,9 +244,10 @@ class Fleet:
 
     async def check(self) -> None:
         """Ask each replica how it is and what it serves, leave out outliers, and let go of what has been drained."""
-        await asyncio.gather(*[self._check(replica) for replica in self.replicas if not replica.condition.is_removed])
+        await asyncio.gather(*[self._check(replica) for replica in self._present()])
         self._eject_outliers()
         for replica in self.replicas:
+            replica.condition.keep(replica.models)
             replica.tell(self._clock())
             condition = replica.condition
             if condition.is_removed and not condition.is_gone and not replica.load.pending:
@@ -388,12 +259,12 @@ class Fleet:
         await asyncio.gather(*[replica.upstream.close() for replica in self.replicas])
 
     async def _check(self, replica: Replica) -> None:
-        was_down = replica.condition.state(self._clock()) is State.DOWN
+        was_down = replica.condition.is_down
         if replica.table.kind not in _HOSTED:
             status, _ = await self._ask(replica, self._config.health.path)
             # Some servers have no such path, or want a key for it: they are there, too.
             replica.condition.checked(is_well=0 < status < 500)
-        is_down = replica.condition.state(self._clock()) is State.DOWN
+        is_down = replica.condition.is_down
         is_due = self._clock() >= replica.models_asked + MODELS_SECONDS or was_down or not replica.models
         # Where the names are known, it only matters to its events which of them are adapters.
         if is_due and not is_down and (replica.table.events or not replica.table.models):
@@ -402,6 +273,7 @@ class Fleet:
                 replica.models = frozenset(replica.table.models or [card.id for card in cards])
                 replica.adapters = frozenset([card.id for card in cards if card.parent])
                 replica.models_asked = self._clock()
+        replica.is_asked = True
 
     async def _ask(self, replica: Replica, path: str) -> tuple[int, bytes]:
         """Status and body of an answer to GET; 0 where there is none. A body that is too long is none."""
@@ -422,22 +294,30 @@ class Fleet:
         return answer.status, body
 
     def _eject_outliers(self) -> None:
+        """Leave out, for a model, those that serve it far worse than the others that do."""
+        for model in {model for replica in self._present() for model in replica.condition.services}:
+            self._eject_outliers_of(model)
+
+    def _eject_outliers_of(self, model: str) -> None:
         now = self._clock()
-        present = [index for index, replica in enumerate(self.replicas) if not replica.condition.is_removed]
-        states = {index: self.replicas[index].condition.state(now) for index in present}
-        working = [index for index in present if states[index] in (State.UP, State.RESTING)]
-        summaries = {index: self.replicas[index].condition.outcomes.summary(now) for index in working}
-        for index in working:
-            models = self.replicas[index].models
-            peers = [other for other in present if self.replicas[other].models & models]
-            out = sum(states[other] is State.EJECTED for other in peers)
-            room = int(self._config.upstream.ejection_share * len(peers)) - out
-            compared = {
-                other: summaries[other] for other in peers if states[other] is not State.EJECTED and other in summaries
-            }
-            if room > 0 and is_outlier(index, compared):
-                self.replicas[index].condition.eject(now)
-                states[index] = State.EJECTED
+        conditions = {
+            index: replica.condition
+            for index, replica in enumerate(self.replicas)
+            if model in replica.models and not replica.condition.is_removed
+        }
+        states = {index: condition.state(now, model) for index, condition in conditions.items()}
+        summaries = {
+            index: conditions[index].service(model).outcomes.summary(now)
+            for index, state in states.items()
+            if state in (State.UP, State.RESTING)
+        }
+        out = sum(state is State.EJECTED for state in states.values())
+        room = int(self._config.upstream.ejection_share * len(conditions)) - out
+        for index in tuple(summaries):
+            if room > 0 and is_outlier(index, summaries):
+                conditions[index].services[model].eject(now)
+                del summaries[index]
+                room -= 1
 
     def as_json(self) -> list[dict[str, Any]]:
         """The fleet as JSON, without those that are gone; no secrets."""
@@ -447,22 +327,6 @@ class Fleet:
         ]
 
 
-def retry_after(headers: Mapping[bytes, bytes], wall_time: float) -> float | None:
-    """Seconds that an answer asks to wait: `retry-after-ms`, or `retry-after` in seconds or as a date; None without."""
-    try:
-        if (value := headers.get(b"retry-after-ms")) is not None:
-            seconds = float(value) / 1000
-        elif (value := headers.get(b"retry-after")) is None:
-            return None
-        elif value.strip()[:1].isdigit():
-            seconds = float(value)
-        else:
-            seconds = parsedate_to_datetime(value.decode("latin-1")).timestamp() - wall_time
-    except (ValueError, OverflowError):
-        return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
 def _way(table: ReplicaTable) -> bytes:
     """What makes a replica the same one: all but who may ask it for what."""
     return msgspec.json.encode(msgspec.structs.replace(table, models=(), groups=()))
@@ -470,20 +334,23 @@ def _way(table: ReplicaTable) -> bytes:
 
 def _view(index: int, replica: Replica, now: float) -> dict[str, Any]:
     condition = replica.condition
-    summary = condition.outcomes.summary(now)
-    left = condition.seconds_left(now)
+    services = condition.services.values()
+    summaries = [service.outcomes.summary(now) for service in services]
+    states = {model: state.value for model, state in replica.states(now).items()}
+    left = replica.seconds_left(now)
     return {
         "index": index,
         "name": replica.table.name,
         "url": replica.table.url,
         "kind": replica.table.kind.value,
-        "state": condition.state(now).value,
+        "state": states.pop(""),
+        "states": states,  # of models that fare worse
         "seconds_left": round(left, 1) if math.isfinite(left) else None,
         "models": sorted(replica.models),
         "groups": list(replica.table.groups),
         "pending": replica.load.pending,
         "tokens": replica.load.tokens,
-        "failures_in_a_row": condition.failures,
-        "recent_calls": summary.calls,
-        "recent_failures": summary.failures,
+        "failures_in_a_row": max([condition.breaker.failures, *[service.breaker.failures for service in services]]),
+        "recent_calls": sum(summary.calls for summary in summaries),
+        "recent_failures": sum(summary.failures for summary in summaries),
     }

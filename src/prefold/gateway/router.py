@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -13,9 +14,10 @@ from prefold.core.routing import Ask, Choice, Why, make
 from prefold.core.tokens import count
 from prefold.errors import InvalidRequest
 from prefold.gateway.call import Api, Call
-from prefold.gateway.config import RoutingOptions
+from prefold.gateway.config import Kind, RoutingOptions
 from prefold.gateway.isolation import effective_salt, routing_scope
 from prefold.gateway.knowledge import Knowledge
+from prefold.gateway.prompt_tokens import MOST_BYTES, work_on
 from prefold.gateway.replicas import Fleet
 from prefold.gateway.responses_prompt import as_chat
 from prefold.gateway.translate import translate
@@ -77,14 +79,16 @@ class Router:
         self._fleet = fleet
         self._knowledge = knowledge
         self._options = options
-        self._policy = make(options.policy, virtual_nodes=options.virtual_nodes, load_bound=options.load_bound)
+        settings = {"virtual_nodes": options.virtual_nodes, "load_bound": options.load_bound}
+        self._policy = make(options.policy, **settings)
+        self._by_beginning = make("prefix_hash", **settings)
 
     async def route(self, call: Call, *, tried: Collection[int] = (), is_explained: bool = False) -> Decision:
         """The replica for a call.
 
         Nobody tokenises for a policy that does not ask what replicas hold, nor where there is no choice, unless
         somebody reads the numbers: who asks for an explanation, or what expects the times of a group whose times are
-        uniform.
+        uniform. Nor does anybody tokenise a body above `MOST_BYTES`, by the beginning of which it is routed instead.
 
         Args:
             call: the request.
@@ -99,7 +103,8 @@ class Router:
         keys: Mapping[int, Sequence[int]] = {}
         matched: Sequence[int] = ()
         may_matter = self._options.policy == "exact" and call.api.generates
-        if may_matter and (len(allowed) > 1 or is_explained or call.tenant.group.ttft == "uniform"):
+        is_read = may_matter and len(call.body) <= MOST_BYTES
+        if is_read and (len(allowed) > 1 or is_explained or call.tenant.group.ttft == "uniform"):
             tokens, keys, matched = await self._known(call, allowed)
         if matched:
             allowed = self.allowed(call, tried)  # some may have gone while the prompt was tokenised
@@ -117,7 +122,8 @@ class Router:
             beginning = self._beginning(call)
             self._seen(hash(beginning) ^ hash(call.model))
             ask = Ask(beginning, call.session, tokens, matched)
-            choice = self._policy.choose(ask, self._fleet.loads, allowed)
+            policy = self._by_beginning if may_matter and not is_read else self._policy
+            choice = policy.choose(ask, self._fleet.loads, allowed)
         chosen = choice.replica
         return Decision(
             chosen,
@@ -161,7 +167,8 @@ class Router:
         if not sizes:
             return estimate, {}, []
         tokenizer = next((found for index in sizes if (found := self._knowledge.tokens_of(index)) is not None), None)
-        call = self._as_tokenised(call, next(iter(sizes)))
+        kind = self._fleet.replicas[next(iter(sizes))].table.kind
+        call = await work_on(call, partial(_as_tokenised, call, kind))
         run = await tokenizer.run(call) if tokenizer is not None else None
         if tokenizer is None or run is None:
             return estimate, {}, []
@@ -176,19 +183,6 @@ class Router:
                 if sizes.get(index) == size:
                     matched[index] = min(held * size, tokens - 1)  # the last token has to run
         return tokens, keys, matched
-
-    def _as_tokenised(self, call: Call, replica: int) -> Call:
-        """The call in the words in which a replica's template is written; as it is where there are none."""
-        if call.api is Api.RESPONSES:
-            chat = as_chat(call.fields)
-            return call if chat is None else replace(call, api=Api.CHAT, fields=chat)
-        if call.api is not Api.MESSAGES:
-            return call
-        try:
-            translation = translate(call.api, call.fields, self._fleet.replicas[replica].table.kind, created=0)
-        except InvalidRequest:  # a replica that has the API will say what is wrong
-            translation = None
-        return call if translation is None else replace(call, api=translation.api, fields=translation.body)
 
     def _beginning(self, call: Call) -> bytes:
         """What stands for the first tokens of a prompt, and for whom it is kept apart.
@@ -211,3 +205,17 @@ class Router:
         beginning = b"".join(parts)[:limit]
         salt = effective_salt(call)
         return beginning if salt is None else salt.encode() + b"\0" + beginning
+
+
+def _as_tokenised(call: Call, kind: Kind) -> Call:
+    """The call in the words in which a replica's template is written; as it is where there are none."""
+    if call.api is Api.RESPONSES:
+        chat = as_chat(call.fields)
+        return call if chat is None else replace(call, api=Api.CHAT, fields=chat)
+    if call.api is not Api.MESSAGES:
+        return call
+    try:
+        translation = translate(call.api, call.fields, kind, created=0)
+    except InvalidRequest:  # a replica that has the API will say what is wrong
+        translation = None
+    return call if translation is None else replace(call, api=translation.api, fields=translation.body)

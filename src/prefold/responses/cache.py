@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -227,10 +227,6 @@ class AnswerCache:
             by_credentials=self._options.by_credentials,
             every_request=self._options.every_request,
         )
-
-    def keep_credentials_apart(self) -> None:
-        """From now on, as `AnswerCacheOptions.by_credentials`; for good, since answers from before are still there."""
-        self._options = replace(self._options, by_credentials=True)
 
     def source_of(self, key: bytes | None) -> Source:
         """What an answer that is fetched counts as."""

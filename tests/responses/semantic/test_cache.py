@@ -476,8 +476,9 @@ def test_a_store_that_hangs_is_a_miss(tmp_path, minilm):
                 await asyncio.sleep(60)
 
             bench.cache.entries.nearest = hang
+            before = misses(bench).get(Reason.STORE_FAILED, 0)  # on a busy machine the real one may be late, too
             assert (HOW_TO_ROUTER, False) == await bench.ask(second(ROUTER))
-            assert 1 == misses(bench)[Reason.STORE_FAILED]
+            assert before + 1 == misses(bench)[Reason.STORE_FAILED]
 
     asyncio.run(run())
 
@@ -516,11 +517,7 @@ def test_a_verifier_that_fails_is_a_miss(tmp_path, minilm):
     [
         ("a" * 1_000_000, Reason.TOO_LONG),
         ("Why is\x00 the sky blue?", Reason.UNREADABLE),
-        pytest.param(
-            "Why is the sky blue \ud800?",
-            Reason.UNREADABLE,
-            marks=pytest.mark.xfail(raises=UnicodeEncodeError, reason="`ask` makes a key of what JSON cannot hold"),
-        ),
+        ("Why is the sky blue \ud800?", Reason.UNREADABLE),
         ("What is the weather today?", Reason.TIME_BOUND),
         ("今天的天气怎么样？", Reason.TIME_BOUND),
         ("What is my account balance?", Reason.PERSONAL),

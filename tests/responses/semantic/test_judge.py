@@ -89,6 +89,7 @@ def test_without_a_model_other_words_are_unsure() -> None:
         ("SAME, I think", Finding.UNSURE),
         ("", Finding.UNSURE),
         (PrefoldError("down"), Finding.UNSURE),
+        (ValueError("a fault of the caller's own"), Finding.UNSURE),
     ],
 )
 def test_only_one_word_counts(said: str | Exception, found: Finding) -> None:

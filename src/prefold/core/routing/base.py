@@ -15,6 +15,13 @@ LOAD_BOUND = 1.25
 _BATCH = 8
 """Requests that a replica works on at once without any of them noticing: fewer never count as too many."""
 
+REQUEST_TOKENS = 1024
+"""What a request under way counts as: it slows others about as much as so many tokens to be computed would.
+
+Between an answer of some hundred tokens and a prompt of some thousand. Traces do not say how long requests are under
+way, so this one is not measured.
+"""
+
 _WINDOW = 100  # requests per replica
 
 
@@ -65,11 +72,24 @@ class Load:
         name: stays the same for as long as the replica lives; a ring places it by this.
         pending: requests under way.
         tokens: prompt tokens that it has to compute for them, and lately computed where the host says so.
+        waiting: prompt tokens that it has to compute for them alone; None where the host does not know what is under
+            way at once (as a trace played without times), so that only what lies behind counts.
     """
 
     name: str
     pending: int = 0
     tokens: int = 0
+    waiting: int | None = None
+
+    def is_hardly_busy(self, tokens: int) -> bool:
+        """Whether it has less under way than a few prompts of so many tokens, of which none would notice the others."""
+        if self.waiting is None:
+            return False
+        return self.waiting + REQUEST_TOKENS * self.pending < _BATCH * (tokens + REQUEST_TOKENS)
+
+    def wait_for(self, tokens: int) -> None:
+        """So many more tokens are to be computed for what is under way; fewer where negative."""
+        self.waiting = (self.waiting or 0) + tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from prefold.core.routing.base import LOAD_BOUND, Ask, Choice, Limits, Load, Why
+from prefold.core.routing.base import LOAD_BOUND, REQUEST_TOKENS, Ask, Choice, Limits, Load, Why
 from prefold.core.routing.spreading import LeastPending
 
 _WEIGHT = 0.005
@@ -21,13 +21,6 @@ _EXCESS_WEIGHT = 10
 
 More than 1 because a copy that is made of a hot prefix serves more than the one request. On the trace 1 to 10 do alike;
 where sessions are few and long, 1 leaves the load with some of the replicas.
-"""
-
-_REQUEST_TOKENS = 1024
-"""What a request under way counts as: it slows others about as much as so many tokens to be computed would.
-
-Between an answer of some hundred tokens and a prompt of some thousand. Traces do not say how long requests are under
-way, so this one is not measured.
 """
 
 
@@ -66,9 +59,9 @@ class Exact:
 
 def _charge(load: Load, limits: Limits) -> float:
     """What a replica's load adds to the cost of a request, in tokens."""
-    work = load.tokens + _REQUEST_TOKENS * load.pending
+    work = load.tokens + REQUEST_TOKENS * load.pending
     excess = _EXCESS_WEIGHT * max(0.0, load.tokens - limits.tokens)
-    waiting = _REQUEST_TOKENS * max(0, load.pending + 1 - limits.pending)
+    waiting = REQUEST_TOKENS * max(0, load.pending + 1 - limits.pending)
     return _WEIGHT * work + excess + waiting
 
 

@@ -75,6 +75,9 @@ class _BoundedRing:
 
     The bound is that of consistent hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, 2018), where the
     one to be placed fits if there is any room at all, however large it is.
+
+    What a replica computed before counts only while it is busy: one that could begin at once is not passed over for
+    work that is long done, or affinity would be given up for nothing.
     """
 
     def __init__(self, virtual_nodes: int, load_bound: float) -> None:
@@ -92,7 +95,10 @@ class _BoundedRing:
             if index in allowed:
                 nearest = index if nearest is None else nearest
                 load = loads[index]
-                if load.pending < limits.pending and load.tokens <= limits.tokens + ask.tokens:
+                has_computed_its_share = load.tokens > limits.tokens + ask.tokens
+                if load.pending < limits.pending and (
+                    not has_computed_its_share or load.is_hardly_busy(ask.tokens)
+                ):
                     return Choice(index, why if index == nearest else Why.OVERLOADED)
         return Choice(allowed[0] if nearest is None else nearest, why)  # each has too much of one or the other
 

@@ -220,8 +220,10 @@ class WrongBound:
 
     @property
     def missing(self) -> int:
-        """How many more right answers, without a wrong one, would prove some threshold; 0 where one is proven."""
-        return min(map(self._missing, self._all.wrong, self._all.seen))
+        """How many more right answers, without a wrong one, some threshold needs at least; 0 where one is proven."""
+        if self.threshold < math.inf:
+            return 0
+        return max(1, min(map(self._missing, self._all.wrong, self._all.seen)))
 
     def bound(self, probability: float, *, entry: str, cluster: str, route: str) -> float:
         """Upper bound on the share of wrong answers if everything at or above this probability is served.

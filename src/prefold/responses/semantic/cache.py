@@ -24,7 +24,7 @@ from prefold.responses.semantic.embedders.faults import NoVector
 from prefold.responses.semantic.embedding import Embedding
 from prefold.responses.semantic.judge import Answered, Finding, Judge
 from prefold.responses.semantic.learned import Learned
-from prefold.responses.semantic.live import Document, Learning, replay
+from prefold.responses.semantic.live import Document, Learning, NotJson, replay
 from prefold.responses.semantic.question import QuestionOptions, read_question
 from prefold.responses.semantic.types import (
     Answer,
@@ -333,8 +333,17 @@ class SemanticCache:
         if request.get("stream"):
             raise UsageError("`ask` gives whole answers.", hint="leave `stream` out, or use the gateway")
 
+        try:
+            asked = msgspec.json.encode(request)
+        except (TypeError, ValueError):  # half a surrogate pair, or nothing that JSON has a form for
+            self.refused(Reason.UNREADABLE)
+            return dict(await call_model(request))
+        given: Mapping[str, Any] = {}
+
         async def fetch() -> LiveAnswer:
-            return Document(await call_model(request))
+            nonlocal given
+            given = await call_model(request)
+            return Document(given)
 
         question = read_question(
             api, request, partition=partition, principal=principal, options=options, by_credentials=False
@@ -344,9 +353,12 @@ class SemanticCache:
             self.refused(question)
         else:
             find = partial(self.reply, question, fetch, api=api, fields=request)
-        key = self._exact.key(api, request, msgspec.json.encode(request), partition, {})
-        async with self._exact.reply(key, find) as reply:
-            body = b"".join([chunk async for chunk in reply.chunks])
+        key = self._exact.key(api, request, asked, partition, {})
+        try:
+            async with self._exact.reply(key, find) as reply:
+                body = b"".join([chunk async for chunk in reply.chunks])
+        except NotJson:
+            return dict(given) or dict(await call_model(request))
         return msgspec.json.decode(body, type=dict[str, Any])
 
     # Learning

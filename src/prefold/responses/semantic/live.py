@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from prefold.errors import PrefoldError
 from prefold.responses.cache import Replay, Source
 from prefold.responses.flights import Headers, LiveAnswer
 from prefold.responses.semantic.forms import read_answer, render
@@ -48,12 +49,23 @@ def replay(hit: Hit, api: str, fields: Mapping[str, Any], identity: str, now: fl
     return Replay(stored, Source.SEMANTIC)
 
 
+class NotJson(PrefoldError):
+    """A model's answer holds what JSON has no form for, so that it can be neither kept nor shared."""
+
+
 class Document:
-    """A whole answer that somebody else fetched. A `LiveAnswer`."""
+    """A whole answer that somebody else fetched. A `LiveAnswer`.
+
+    Raises:
+        NotJson: if it cannot be one.
+    """
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.status = _OK
-        self._body = msgspec.json.encode(document)
+        try:
+            self._body = msgspec.json.encode(document)
+        except (TypeError, ValueError):
+            raise NotJson("The model's answer is no JSON.") from None
         self.headers: Headers = [(b"content-type", b"application/json")]
 
     async def chunks(self) -> AsyncIterator[bytes]:
