@@ -28,13 +28,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from prefold.responses.semantic.decision import DecisionOptions
+from prefold.responses.semantic.decision.decision import DecisionOptions
+from prefold.responses.semantic.decision.shares import Share
 from prefold.responses.semantic.embedders import make_embedder
-from prefold.responses.semantic.labelled import read_pairs
-from prefold.responses.semantic.shares import Share
-from prefold.responses.semantic.trial import run_pairs, run_stream
-from prefold.responses.semantic.trial_context import read_contexts, try_contexts
-from prefold.responses.semantic.verifiers import make_verifier
+from prefold.responses.semantic.embedders.verifiers import make_verifier
+from prefold.responses.semantic.trial.contexts import read_contexts, try_contexts
+from prefold.responses.semantic.trial.labelled import read_pairs
+from prefold.responses.semantic.trial.run import run_pairs, run_stream
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/semantic"
 LIMIT = 0.01

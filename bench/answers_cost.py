@@ -27,16 +27,16 @@ from typing import Any
 import numpy as np
 
 from prefold.errors import PrefoldError
-from prefold.responses.semantic.clusters import Clusters
-from prefold.responses.semantic.decision import Decision
+from prefold.responses.semantic.decision.clusters import Clusters
+from prefold.responses.semantic.decision.decision import Decision
+from prefold.responses.semantic.decision.weigh import weigh
+from prefold.responses.semantic.embedders.embedding import Embedding
 from prefold.responses.semantic.embedders.onnx_embedder import minilm
-from prefold.responses.semantic.embedding import Embedding
-from prefold.responses.semantic.facts import facts
-from prefold.responses.semantic.features import pair_features
 from prefold.responses.semantic.open_cache import open_cache
 from prefold.responses.semantic.question import QuestionOptions, read_question
 from prefold.responses.semantic.types import Answer, Entry, Question
-from prefold.responses.semantic.weigh import weigh
+from prefold.responses.semantic.wording.facts import facts
+from prefold.responses.semantic.wording.features import pair_features
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/semantic/clinc150_test.jsonl"
 API = "/v1/chat/completions"

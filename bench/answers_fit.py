@@ -31,12 +31,12 @@ from scipy.optimize import minimize  # type: ignore[import-untyped]
 from prefold.errors import PrefoldError
 from prefold.responses.semantic.embedders.onnx_embedder import minilm
 from prefold.responses.semantic.embedders.token_vectors import TokenEmbedder
-from prefold.responses.semantic.facts import Facts, facts
-from prefold.responses.semantic.features import AGAINST, FEATURES, FOR, NEARNESS, pair_features
-from prefold.responses.semantic.guards import differences
+from prefold.responses.semantic.wording.facts import Facts, facts
+from prefold.responses.semantic.wording.features import AGAINST, FEATURES, FOR, NEARNESS, pair_features
+from prefold.responses.semantic.wording.guards import differences
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/semantic"
-PRIOR = Path(__file__).resolve().parents[1] / "src/prefold/responses/semantic/prior.json"
+PRIOR = Path(__file__).resolve().parents[1] / "src/prefold/responses/semantic/wording/prior.json"
 FOLDS, SEEDS = 5, (0, 1, 2)
 LIMITS = (0.003, 0.01, 0.02)
 PENALTY = 0.3

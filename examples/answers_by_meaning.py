@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from prefold.errors import UsageError
-from prefold.responses.semantic.decision import DecisionOptions
+from prefold.responses.semantic.decision.decision import DecisionOptions
 from prefold.responses.semantic.open_cache import open_cache
 from prefold.responses.semantic.report import read_report
 

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from prefold.cli.answers import answers
 from prefold.cli.answers_words import WORDS
 from prefold.errors import UsageError
-from prefold.responses.semantic.decision import EVIDENCE
+from prefold.responses.semantic.decision.decision import EVIDENCE
+from prefold.responses.semantic.entries.records import EntriesOptions
+from prefold.responses.semantic.entries.sqlite_entries import SqliteEntries
 from prefold.responses.semantic.question import QuestionOptions, read_question
-from prefold.responses.semantic.records import EntriesOptions
-from prefold.responses.semantic.sqlite_entries import SqliteEntries
 from prefold.responses.semantic.types import Answer, Entry, Reason, Sample
 
 ID = "0123456789abcdef" * 2

@@ -14,8 +14,8 @@ from prefold.cli.session import console, echo_json
 from prefold.errors import UsageError
 
 if TYPE_CHECKING:
-    from prefold.responses.semantic.sqlite_entries import SqliteEntries
-    from prefold.responses.semantic.sqlite_listing import Listed, SqliteListing
+    from prefold.responses.semantic.entries.sqlite_entries import SqliteEntries
+    from prefold.responses.semantic.entries.sqlite_listing import Listed, SqliteListing
 
 _Result = TypeVar("_Result")
 
@@ -86,7 +86,7 @@ def _read(store: Path | None, use: Callable[[SqliteListing], Awaitable[_Result]]
     import asyncio
 
     with answers_extra():
-        from prefold.responses.semantic.sqlite_listing import SqliteListing
+        from prefold.responses.semantic.entries.sqlite_listing import SqliteListing
 
         path = existing_store(store)
 

@@ -79,8 +79,8 @@ def _pairs(
     source: str, fit: str | None, embedder: str, verifier: str | None, scorer: str | None, seed: int
 ) -> dict[str, Any]:
     with answers_extra():
-        from prefold.responses.semantic.trial import run_pairs
-        from prefold.responses.semantic.verifiers import make_verifier
+        from prefold.responses.semantic.embedders.verifiers import make_verifier
+        from prefold.responses.semantic.trial.run import run_pairs
 
         with _watched(embedder, source) as watched:
             trial = run_pairs(source, watched, make_verifier(verifier) if verifier else None, fit=fit, seed=seed)
@@ -101,9 +101,9 @@ def _stream(
     from pathlib import Path
 
     with answers_extra():
-        from prefold.responses.semantic.decision import DecisionOptions
-        from prefold.responses.semantic.trial import run_stream
-        from prefold.responses.semantic.trial_context import has_contexts, read_contexts, try_contexts
+        from prefold.responses.semantic.decision.decision import DecisionOptions
+        from prefold.responses.semantic.trial.contexts import has_contexts, read_contexts, try_contexts
+        from prefold.responses.semantic.trial.run import run_stream
 
         path = Path(source)
         if has_contexts(path):

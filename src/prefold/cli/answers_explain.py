@@ -119,12 +119,12 @@ def _look_up(question: Question, path: Path, embedder: str, max_wrong: float) ->
 
     from prefold.responses.semantic.allowance import Allowance
     from prefold.responses.semantic.cache import Mode, SemanticCache, SemanticOptions
-    from prefold.responses.semantic.decision import DecisionOptions
+    from prefold.responses.semantic.decision.decision import DecisionOptions
     from prefold.responses.semantic.embedders import make_embedder
-    from prefold.responses.semantic.embedding import Embedding
+    from prefold.responses.semantic.embedders.embedding import Embedding
+    from prefold.responses.semantic.entries.records import EntriesOptions
+    from prefold.responses.semantic.entries.sqlite_entries import SqliteEntries
     from prefold.responses.semantic.judge import Judge
-    from prefold.responses.semantic.records import EntriesOptions
-    from prefold.responses.semantic.sqlite_entries import SqliteEntries
 
     async def run() -> Found:
         embedding = Embedding(make_embedder(embedder, os.environ), _SECONDS)
@@ -158,7 +158,7 @@ def _refused(reason: Reason) -> dict[str, Any]:
 
 
 def _found(found: Found) -> dict[str, Any]:
-    from prefold.responses.semantic.features import FEATURES
+    from prefold.responses.semantic.wording.features import FEATURES
 
     verdict = found.verdict
     picked = verdict.candidate
@@ -175,10 +175,10 @@ def _found(found: Found) -> dict[str, Any]:
 
 def _comparison(question: str, other: str, embedder: Any) -> dict[str, Any]:
     """Two texts, by what is known before any traffic."""
-    from prefold.responses.semantic.facts import facts
-    from prefold.responses.semantic.features import pair_features
-    from prefold.responses.semantic.guards import differences
-    from prefold.responses.semantic.prior import prior
+    from prefold.responses.semantic.wording.facts import facts
+    from prefold.responses.semantic.wording.features import pair_features
+    from prefold.responses.semantic.wording.guards import differences
+    from prefold.responses.semantic.wording.prior import prior
 
     a, b = facts(question), facts(other)
     tokens = None
@@ -215,8 +215,8 @@ def _contributions(features: Sequence[float]) -> list[dict[str, Any]]:
     """Features by how much they weigh, for or against, before any traffic."""
     if not features:
         return []
-    from prefold.responses.semantic.features import FEATURES
-    from prefold.responses.semantic.prior import weights
+    from prefold.responses.semantic.wording.features import FEATURES
+    from prefold.responses.semantic.wording.prior import weights
 
     model = weights(features[FEATURES.index("near_known")] > 0)
     weighed = [

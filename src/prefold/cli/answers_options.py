@@ -15,7 +15,7 @@ from prefold.errors import MissingExtra, UsageError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from prefold.responses.semantic.sqlite_entries import SqliteEntries
+    from prefold.responses.semantic.entries.sqlite_entries import SqliteEntries
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -79,8 +79,8 @@ def with_entries(store: Path | None, use: Callable[[SqliteEntries], Awaitable[_R
     import time
 
     with answers_extra():
-        from prefold.responses.semantic.records import EntriesOptions
-        from prefold.responses.semantic.sqlite_entries import SqliteEntries
+        from prefold.responses.semantic.entries.records import EntriesOptions
+        from prefold.responses.semantic.entries.sqlite_entries import SqliteEntries
 
         path = existing_store(store)
 

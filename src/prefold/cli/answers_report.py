@@ -12,8 +12,8 @@ from prefold.cli.exit_codes import ExitCode
 from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
+    from prefold.responses.semantic.decision.shares import Share
     from prefold.responses.semantic.report import Report
-    from prefold.responses.semantic.shares import Share
 
 _POOL_LETTERS = 12
 
@@ -30,7 +30,7 @@ def report(*, store: Path | None, max_wrong: float, as_json: bool) -> None:
     can wait for it.
     """
     with answers_extra():
-        from prefold.responses.semantic.decision import DecisionOptions
+        from prefold.responses.semantic.decision.decision import DecisionOptions
         from prefold.responses.semantic.report import read_report
 
     options = DecisionOptions(max_wrong=max_wrong)

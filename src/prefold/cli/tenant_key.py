@@ -14,8 +14,8 @@ import click
 def tenant_key(name: str, group: str, as_json: bool) -> None:
     """Make an API key for tenant NAME of the gateway.
 
-    It comes with the table that the gateway's file needs. The key is printed once and kept nowhere: the table has only
-    its hash. Without --json the key goes to standard output, and the table to standard error.
+    The table that the gateway's file needs goes to standard output, so that `>> gateway.toml` adds it; it has only the
+    key's hash. The key is printed once, to standard error, and kept nowhere. With --json both are on standard output.
     """
     import secrets
 
@@ -33,9 +33,5 @@ def tenant_key(name: str, group: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"schema_version": 1, "tenant": name, "group": group, "key": key, "key_hash": hashed}))
         return
-    click.echo("The key, for the tenant alone:", err=True)
-    click.echo(key)
-    click.echo(
-        f'\nFor the gateway\'s file:\n\n[[tenant]]\nname = "{name}"\ngroup = "{group}"\nkey_hashes = ["{hashed}"]',
-        err=True,
-    )
+    click.echo(f'\n[[tenant]]\nname = "{name}"\ngroup = "{group}"\nkey_hashes = ["{hashed}"]')
+    click.echo(f"The key, for the tenant alone: {key}", err=True)

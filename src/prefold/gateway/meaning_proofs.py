@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from prefold.responses.semantic.bound import THRESHOLDS, WrongBound
-from prefold.responses.semantic.decision import EVIDENCE
+from prefold.responses.semantic.decision.bound import THRESHOLDS, WrongBound
+from prefold.responses.semantic.decision.decision import EVIDENCE
 from prefold.responses.semantic.types import Sample
 
 

@@ -16,14 +16,14 @@ from prefold.gateway.meaning_checks import MODEL, ONNX
 from prefold.gateway.own_model import OwnModel
 from prefold.responses.semantic.allowance import Allowance
 from prefold.responses.semantic.embedders import make_embedder
-from prefold.responses.semantic.embedding import Embedding
-from prefold.responses.semantic.guarded_entries import GuardedEntries
+from prefold.responses.semantic.embedders.embedding import Embedding
+from prefold.responses.semantic.embedders.verifiers import ModelVerifier, OnnxVerifier
+from prefold.responses.semantic.entries.guarded_entries import GuardedEntries
+from prefold.responses.semantic.entries.records import EntriesOptions
+from prefold.responses.semantic.entries.sqlite_entries import SqliteEntries
 from prefold.responses.semantic.judge import Judge
 from prefold.responses.semantic.open_cache import ENTRIES_NAME
-from prefold.responses.semantic.records import EntriesOptions
-from prefold.responses.semantic.sqlite_entries import SqliteEntries
 from prefold.responses.semantic.types import Entries, Verifier
-from prefold.responses.semantic.verifiers import ModelVerifier, OnnxVerifier
 from prefold.responses.store import StoreFailed
 
 _CLOSING_SECONDS = 1.0
@@ -135,11 +135,11 @@ def _store(config: GatewayConfig, environ: Mapping[str, str], folder: Path, cloc
     bounds = EntriesOptions(bytes=parse_bytes(options.max_bytes))
     try:
         if options.store == "redis" and config.redis is not None:
-            from prefold.responses.semantic.redis_entries import RedisEntries  # noqa: PLC0415 - not there everywhere
+            from prefold.responses.semantic.entries.redis_entries import RedisEntries  # noqa: PLC0415 - not there everywhere
 
             return RedisEntries(config.redis.address(environ), bounds, clock, options.store_seconds)
         if options.store == "postgres" and options.postgres is not None:
-            from prefold.responses.semantic.postgres_entries import PostgresEntries  # noqa: PLC0415 - likewise
+            from prefold.responses.semantic.entries.postgres_entries import PostgresEntries  # noqa: PLC0415 - likewise
 
             return PostgresEntries(options.postgres.read(environ), bounds, clock, options.store_seconds)
     except ModuleNotFoundError as error:

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from prefold.responses.semantic.records import EntriesOptions
-from prefold.responses.semantic.sqlite_entries import SqliteEntries
+from prefold.responses.semantic.entries.records import EntriesOptions
+from prefold.responses.semantic.entries.sqlite_entries import SqliteEntries
 
 from .entries_support import NOW, running_postgres, running_redis, running_search
 
@@ -44,7 +44,7 @@ def _opener(url):
     pytest.importorskip("redis", reason="redis comes with the extra `gateway`")
     from redis.asyncio import Redis  # noqa: PLC0415 - may not be there
 
-    from prefold.responses.semantic.redis_entries import RedisEntries  # noqa: PLC0415 - imports redis
+    from prefold.responses.semantic.entries.redis_entries import RedisEntries  # noqa: PLC0415 - imports redis
 
     async def empty():
         client = Redis.from_url(url)
@@ -66,7 +66,7 @@ def _opener(url):
 def postgres(postgres_server):
     """Opens entries in PostgreSQL."""
     psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
-    from prefold.responses.semantic.postgres_entries import PostgresEntries  # noqa: PLC0415 - imports psycopg
+    from prefold.responses.semantic.entries.postgres_entries import PostgresEntries  # noqa: PLC0415 - imports psycopg
 
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute("DROP SCHEMA IF EXISTS prefold_meaning_1 CASCADE")

@@ -6,10 +6,10 @@ import stat
 import pytest
 
 from prefold.errors import MissingExtra, ModelError, UsageError
-from prefold.responses.semantic.decision import EVIDENCE, DecisionOptions
+from prefold.responses.semantic.decision.decision import EVIDENCE, DecisionOptions
+from prefold.responses.semantic.entries.records import EntriesOptions
+from prefold.responses.semantic.entries.sqlite_entries import SqliteEntries
 from prefold.responses.semantic.open_cache import ENTRIES_NAME, entries_file, open_cache
-from prefold.responses.semantic.records import EntriesOptions
-from prefold.responses.semantic.sqlite_entries import SqliteEntries
 from prefold.responses.semantic.types import Reason, Sample
 
 from .cache_support import Broken, Model, first, gone, need_minilm, request

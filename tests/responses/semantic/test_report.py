@@ -8,9 +8,9 @@ from prefold.errors import UsageError
 
 pytest.importorskip("numpy", reason="the extra `answers` is not installed")
 
-from prefold.responses.semantic.decision import EVIDENCE, DecisionOptions
+from prefold.responses.semantic.decision.decision import EVIDENCE, DecisionOptions
+from prefold.responses.semantic.decision.shares import Share
 from prefold.responses.semantic.report import make_report, read_report, require_proof
-from prefold.responses.semantic.shares import Share
 from prefold.responses.semantic.types import Reason, Sample
 
 FEATURES = (0.0,) * len(EVIDENCE)

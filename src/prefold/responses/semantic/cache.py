@@ -19,11 +19,12 @@ from prefold.responses.cache import AnswerCache, AnswerCacheOptions
 from prefold.responses.cache import Mode as ExactMode
 from prefold.responses.flights import Fetch, LiveAnswer
 from prefold.responses.semantic.allowance import Allowance
-from prefold.responses.semantic.decision import Decision, DecisionOptions
+from prefold.responses.semantic.decision.decision import Decision, DecisionOptions
+from prefold.responses.semantic.decision.learned import Learned
+from prefold.responses.semantic.decision.weigh import Weighed, weigh, with_verifier
+from prefold.responses.semantic.embedders.embedding import Embedding
 from prefold.responses.semantic.embedders.faults import NoVector
-from prefold.responses.semantic.embedding import Embedding
 from prefold.responses.semantic.judge import Answered, Finding, Judge
-from prefold.responses.semantic.learned import Learned
 from prefold.responses.semantic.live import Document, Learning, NotJson, replay
 from prefold.responses.semantic.question import QuestionOptions, read_question
 from prefold.responses.semantic.types import (
@@ -39,7 +40,6 @@ from prefold.responses.semantic.types import (
     Verdict,
     Verifier,
 )
-from prefold.responses.semantic.weigh import Weighed, weigh, with_verifier
 from prefold.responses.store import StoreFailed
 
 _log = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ import msgspec
 
 from prefold.responses.key import answer_key
 from prefold.responses.semantic.eligibility import EligibilityOptions, ineligible
-from prefold.responses.semantic.language import language_of
 from prefold.responses.semantic.types import POLICY_VERSION, Question, Reason
+from prefold.responses.semantic.wording.language import language_of
 
 _CHAT = "/v1/chat/completions"
 _COMPLETIONS = "/v1/completions"

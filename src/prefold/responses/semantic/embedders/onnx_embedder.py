@@ -12,9 +12,9 @@ from pathlib import Path
 from prefold.errors import MissingExtra, ModelError, UnsupportedModel
 from prefold.responses.semantic.embedders.faults import Failed
 from prefold.responses.semantic.embedders.minilm_files import minilm_tokenizer
+from prefold.responses.semantic.embedders.onnx_model import OnnxFiles, OnnxModel, Tokens, read_object, sha256_of
 from prefold.responses.semantic.embedders.token_vectors import TokenVectors, unit_or_zero
 from prefold.responses.semantic.embedders.vectors import Vector, unit_rows
-from prefold.responses.semantic.onnx_model import OnnxFiles, OnnxModel, Tokens, read_object, sha256_of
 from prefold.responses.semantic.types import Reason
 
 _PIPELINE = "onnx 1"

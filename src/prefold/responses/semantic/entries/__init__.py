@@ -1,0 +1,1 @@
+"""Where entries, wordings, vectors and judgements are kept: SQLite, Redis or Valkey, PostgreSQL."""
