@@ -175,6 +175,38 @@ def test_where_each_has_too_much_of_something_the_place_stays():
     assert policy.choose(ask, [Load("a"), Load("b")], range(2)) == policy.choose(ask, loads, range(2))
 
 
+@pytest.mark.parametrize("policy", [PrefixHash(), Sticky()])
+@pytest.mark.parametrize("counted", [1, 10, 40], ids=["as estimated", "ten times as many", "forty times as many"])
+def test_a_replica_that_is_hardly_busy_keeps_what_is_at_home_there(policy, counted):
+    loads, lately = [Load("a", waiting=0), Load("b", waiting=0)], Lately()
+    ask = Ask(b"same", "same", tokens=100)
+    chosen, running = [], []
+    for _ in range(500):
+        choice = policy.choose(ask, loads, range(2))
+        chosen.append(choice)
+        load = loads[choice.replica]
+        load.pending += 1
+        load.wait_for(ask.tokens)
+        running.append((load, lately.add(load, ask.tokens, 2)))
+        if len(running) == 8:  # at once
+            load, work = running.pop(0)
+            load.pending -= 1
+            load.wait_for(-ask.tokens)
+            work.correct(counted * ask.tokens)
+    assert 1 == len(set(chosen))
+    assert chosen[0].why is not Why.OVERLOADED
+
+
+@pytest.mark.parametrize(("waiting", "is_busy"), [(9_000, False), (9_024, True), (None, True)])
+def test_a_busy_replica_loses_what_exceeds_its_share(waiting, is_busy):
+    ask = Ask(b"same", tokens=1000)
+    home = PrefixHash().choose(ask, [Load("a"), Load("b")], range(2)).replica
+    loads = [Load("a", waiting=0), Load("b", waiting=0)]
+    loads[home] = Load(loads[home].name, 7, 50_000, waiting)  # with 9,024 as much under way as 8 such prompts
+    expected = Choice(1 - home, Why.OVERLOADED) if is_busy else Choice(home, Why.PREFIX_HASH)
+    assert expected == PrefixHash().choose(ask, loads, range(2))
+
+
 # Exact
 
 

@@ -1,12 +1,15 @@
 """Text to tokens and back: the default model's tokenizer, and small ones of the other kinds made here."""
 
 import json
+from functools import cache
 from pathlib import Path
+from threading import Thread
+from time import sleep
 from typing import Any
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, processors
 
@@ -54,6 +57,33 @@ def test_texts_survive_the_round_trip(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text, add_special=True)
     assert text == tokenizer.decode(ids)
     assert text.encode() == b"".join(tokenizer.token_bytes(token) for token in ids)
+
+
+@given(st.text(), st.booleans())
+@example("<|im_start|>user\nHi<|im_end|>\n" * 3, True)
+@example(" ".join(TEXTS) * 40, False)
+def test_ids_are_those_that_the_library_gives_one_text(
+    tokenizer: Tokenizer, default_checkpoint: Checkpoint, text: str, add_special: bool
+) -> None:
+    library = _library(default_checkpoint.folder)
+    assert library.encode(text, add_special_tokens=add_special).ids == tokenizer.encode(text, add_special=add_special)
+
+
+@cache
+def _library(folder: Path) -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def test_others_go_on_while_a_thread_tokenises(tokenizer: Tokenizer) -> None:
+    """The library holds Python's lock in `encode`; then this loop would come around once or twice."""
+    text = "some word " * 200_000
+    rounds = 0
+    thread = Thread(target=tokenizer.encode, args=(text,), kwargs={"add_special": False})
+    thread.start()
+    while thread.is_alive():
+        rounds += 1
+        sleep(0.001)
+    assert rounds > 10
 
 
 def test_special_tokens(tokenizer: Tokenizer) -> None:
@@ -163,6 +193,17 @@ def test_bos_is_added_once(tmp_path: Path) -> None:
     assert [0, 1, 2] == tokenizer.encode("<s>hello world", add_special=True)
     assert [0, 1, 2] == tokenizer.encode("<s>hello world", add_special=False)
     assert [1, 2] == tokenizer.encode("hello world", add_special=False)
+
+
+def test_texts_are_neither_cut_nor_filled_up(tmp_path: Path) -> None:
+    """Whatever the file was saved with, as transformers has it too."""
+    words = tokenizers.Tokenizer(models.WordLevel({"hello": 0, "[PAD]": 1}, unk_token="hello"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.enable_truncation(2)
+    words.enable_padding(length=4, pad_id=1)
+    tokenizer = Tokenizer(make_folder(tmp_path, words))
+    assert [0] == tokenizer.encode("hello", add_special=False)
+    assert [0] * 9 == tokenizer.encode("hello " * 9, add_special=False)
 
 
 @pytest.fixture

@@ -437,9 +437,7 @@ def serving(
     """A gateway in a thread of this process, under a real uvicorn."""
     path = folder / "gateway.toml"
     path.write_text(config)
-    gateway = Gateway(
-        path, environ or {}, engine=engine, state_folder=folder, prices=None, clock=clock, now=now
-    )
+    gateway = Gateway(path, environ or {}, engine=engine, state_folder=folder, prices=None, clock=clock, now=now)
     listener = bind("127.0.0.1", 0)
     listener.listen()
     ready = threading.Event()

@@ -7,6 +7,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -78,12 +79,12 @@ def test_the_answers_bytes_come_back_untouched(gateway: RunningGateway, upstream
             await peer.events(events)
             await peer.end_events()
         else:
-            await peer.answer(200, body, openai_processing_ms="12", set_cookie="a=b")
+            await peer.answer(200, body, openai_processing_ms="12", x_ratelimit="a=b")
 
     upstream.behaviour = oddly
     reply = gateway.post()
     assert body == reply.body
-    assert {"openai-processing-ms": "12", "set-cookie": "a=b", "content-length": str(len(body))}.items() <= (
+    assert {"openai-processing-ms": "12", "x-ratelimit": "a=b", "content-length": str(len(body))}.items() <= (
         reply.headers.items()
     )
     assert events == gateway.post(STREAM).body
@@ -240,17 +241,44 @@ def test_a_whole_answer_without_usage_counts_where_a_model_wrote_it(
         assert [200, status] == [gateway.post(path=path).status for _ in range(2)]
 
 
-def test_a_refusal_counts_the_prompt_alone(upstream: Upstream, tmp_path: Path) -> None:
+def test_what_was_not_computed_counts_nothing(upstream: Upstream, tmp_path: Path) -> None:
     async def refuse(peer: Peer) -> None:
         await peer.answer(400, {"error": {"message": "no " * 1_000, "type": "t"}})
 
-    upstream.behaviour = refuse
-    budget = '[[group]]\nname = "default"\ntokens_per_minute = 100'
+    async def cut(peer: Peer) -> None:
+        peer.writer.close()
+
+    budget = '[[group]]\nname = "default"\ntokens_per_minute = 100\n[upstream]\nbreaker_failures = 100'
+    long = {**HELLO, "user": "u" * 300}
     with serving(config_of(upstream, more=budget), tmp_path) as gateway:
-        assert [400, 400, 400] == [gateway.post().status for _ in range(3)]
+        upstream.behaviour = refuse
+        assert [400, 400, 400] == [gateway.post(long).status for _ in range(3)]
+        upstream.behaviour = cut
+        assert [502, 502, 502] == [gateway.post(long).status for _ in range(3)]
+        assert [404, 404] == [gateway.post({**long, "model": "other"}).status for _ in range(2)]
+        assert [200, 200] == [gateway.post(long, x_prefold_explain="1").status for _ in range(2)]
+        upstream.behaviour = well
+        assert 200 == gateway.post(long).status
+        # What was refused for the budget gives nothing back that it never took.
+        assert [429] * 3 == [gateway.post({**HELLO, "user": "u" * 1_000}).status for _ in range(3)]
+        assert 200 == gateway.post().status
 
 
 # Routing
+
+
+def test_a_prompt_stays_at_home_while_that_is_hardly_busy(tmp_path: Path) -> None:
+    """However much more than estimated it takes to compute each time."""
+    a, b = Upstream("a"), Upstream("b")
+
+    async def tell(peer: Peer) -> None:
+        await peer.answer(200, {"choices": [], "usage": {"prompt_tokens": 5_000, "completion_tokens": 1}})
+
+    a.behaviour = b.behaviour = tell
+    with running(a, b), serving(config_of(a, b, more='[routing]\npolicy = "prefix_hash"'), tmp_path) as gateway:
+        assert {"prefix_hash"} == {gateway.post().headers["x-prefold-reason"] for _ in range(40)}
+    assert {0, 40} == {len(a.requests), len(b.requests)}
+
 
 LONG = "You are a careful assistant. " * 200
 

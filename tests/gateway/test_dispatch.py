@@ -93,6 +93,12 @@ def test_what_the_client_names_for_this_hop_stays_here(server: Upstream):
     assert {"host", "x-api-key", "x-more", "accept-encoding", "content-length"} == request.headers.keys()
 
 
+def test_a_request_is_named_to_servers_only_where_tenants_share(server: Upstream):
+    for call in (call_of(), call_of(group=ISOLATED)):
+        ask(server, replace(call, headers={**call.headers, b"x-request-id": b"one"}), Kind.VLLM)
+    assert ["one", None] == [request.headers.get("x-request-id") for request in server.requests]
+
+
 @pytest.mark.parametrize("kind", [Kind.PREFOLD, Kind.VLLM, Kind.SGLANG])
 def test_salts_go_along(server: Upstream, kind: Kind):
     ask(server, call_of(group=ISOLATED), kind)

@@ -114,6 +114,45 @@ def test_what_connection_headers_name_stays_here(gateway: RunningGateway, upstre
     assert {"x-three"} == {"x-one", "x-two", "x-three"} & gateway.post().headers.keys()
 
 
+@pytest.mark.parametrize("name", ["set-cookie", "location", "content-location", "refresh", "alt-svc"])
+def test_what_speaks_of_the_upstreams_address_stays_here(
+    gateway: RunningGateway, upstream: Upstream, name: str
+) -> None:
+    async def tell(peer: Peer) -> None:
+        await peer.answer(200, {}, **{name: "a=http://127.0.0.1:1/secret", "x-three": "3"})
+
+    upstream.behaviour = tell
+    assert {"x-three"} == {name, "x-three"} & gateway.post().headers.keys()
+
+
+@pytest.mark.parametrize("status", [300, 302, 304, 307])
+def test_a_redirect_is_no_answer(gateway: RunningGateway, upstream: Upstream, status: int) -> None:
+    async def redirect(peer: Peer) -> None:
+        head = b"HTTP/1.1 %d X\r\nlocation: http://127.0.0.1:1/secret\r\ncontent-length: 5\r\n\r\n" % status
+        await peer.send(head + b"hello")
+
+    upstream.behaviour = redirect
+    reply = gateway.post()
+    assert (502, "no_answer") == reply.code
+    assert f"redirect ({status})" in reply.json["error"]["message"]
+    assert "secret" not in f"{reply.headers} {reply.body!r}"
+
+
+def test_an_answer_without_content_has_no_length(
+    gateway: RunningGateway, upstream: Upstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def tell(peer: Peer) -> None:
+        await peer.send(b"HTTP/1.1 204 X\r\nx-three: 3\r\ncontent-length: 5\r\n\r\nhello")
+
+    upstream.behaviour = tell
+    reply = gateway.post()
+    assert (204, b"", "3") == (reply.status, reply.body, reply.headers["x-three"])
+    assert "content-length" not in reply.headers
+    assert not [record for record in caplog.records if record.exc_info]
+    upstream.behaviour = well
+    assert 200 == gateway.post().status
+
+
 def test_garbage_in_a_good_envelope_passes_untouched(gateway: RunningGateway, upstream: Upstream) -> None:
     async def nonsense(peer: Peer) -> None:
         await peer.answer(200, b'{"choices": \xff\x00')

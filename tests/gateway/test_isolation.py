@@ -13,7 +13,14 @@ from prefold.engine.tokenizer import Tokenizer
 from prefold.errors import InvalidRequest
 from prefold.gateway.call import Api, Call, Tenant
 from prefold.gateway.config import GroupTable, Isolation, Kind
-from prefold.gateway.isolation import effective_salt, routing_scope, shared_messages, takes_salt, with_salt
+from prefold.gateway.isolation import (
+    check_references,
+    effective_salt,
+    routing_scope,
+    shared_messages,
+    takes_salt,
+    with_salt,
+)
 from prefold.gateway.prompt_tokens import PromptTokens
 from prefold.server.asgi import HttpError
 from prefold.server.fields import read_json
@@ -99,6 +106,53 @@ def test_a_clients_salt_divides_what_its_tenant_has_and_never_passes():
     assert SALT == effective_salt(call({"cache_salt": None}))
     assert "mine" == effective_salt(call({"cache_salt": "mine"}, Isolation.SHARED))
     assert salts[0] == sent(call({"cache_salt": "mine"}))["cache_salt"]
+
+
+@pytest.mark.parametrize("field", ["rid", "request_id"])
+def test_a_client_names_requests_of_its_own_tenant_alone(field):
+    ann, bob = (sent(call({field: "one"}, salt=salt))[field] for salt in (SALT, "cd" * 32))
+    assert ann == sent(call({field: "one"}))[field]
+    assert 3 == len({"one", ann, bob})
+    assert ann != sent(call({field: ann}))[field]
+    assert [ann, sent(call({field: "two"}))[field]] == sent(call({field: ["one", "two"]}))[field]
+    assert f'{{"cache_salt":"{SALT}","{field}":"{ann}", "{field}":"{ann}"}}'.encode() == with_salt(
+        call(f'{{"{field}":"other", "{field}":"one"}}'.encode()), Kind.SGLANG
+    )
+    assert [5, None] == [sent(call({field: value}))[field] for value in (5, None)]
+    assert "one" == sent(call({field: "one"}, Isolation.SHARED))[field]
+
+
+ELSEWHERE = [
+    (Api.RESPONSES, {"previous_response_id": "resp_1"}),
+    (Api.RESPONSES, {"conversation": "conv_1"}),
+    (Api.RESPONSES, {"prompt": {"id": "pmpt_1"}}),
+    (Api.RESPONSES, {"input": [{"role": "user", "content": "Hello"}, {"type": "item_reference", "id": "msg_1"}]}),
+    (Api.RESPONSES, {"input": [{"id": "msg_1"}]}),
+    (Api.CHAT, {"kv_transfer_params": {"remote_block_ids": [1]}}),
+    (Api.COMPLETIONS, {"session_params": {"id": "s"}}),
+    (Api.CHAT, {"bootstrap_room": 1}),
+]
+
+
+@pytest.mark.parametrize(("api", "body"), ELSEWHERE)
+def test_what_a_server_holds_is_not_named_where_tenants_are_apart(api, body):
+    for isolation in (Isolation.ISOLATED, Isolation.SHARED_SYSTEM):
+        with pytest.raises(InvalidRequest, match="not keep that apart") as error:
+            check_references(call(body, isolation, api=api))
+        assert next(iter(body)) == error.value.param
+    for isolation in (Isolation.SHARED, Isolation.DEDICATED):
+        check_references(call(body, isolation, api=api))
+
+
+def test_what_names_nothing_passes_and_is_nothing_for_every_parser():
+    for fields in ({"previous_response_id": None, "input": [{"role": "user", "content": "x"}, "odd"]}, {"input": 5}):
+        check_references(call(fields, api=Api.RESPONSES))
+    check_references(call({"prompt": "text"}, api=Api.COMPLETIONS))
+    twice = call(b'{"previous_response_id":"resp_1", "previous_response_id":null}', api=Api.RESPONSES)
+    check_references(twice)
+    assert f'{{"cache_salt":"{SALT}","previous_response_id":null, "previous_response_id":null}}'.encode() == with_salt(
+        twice, Kind.VLLM
+    )
 
 
 @pytest.mark.parametrize("salt", [5, True, ["a"], {"a": 1}])

@@ -1,13 +1,18 @@
 """Tokens of prompts by pieces, against the tokenizer's own of the whole."""
 
 import asyncio
+import json
+from threading import current_thread, main_thread
 
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import models, pre_tokenizers, processors
 
 from prefold.core.tokens import pack, unpack
 from prefold.engine.tokenizer import Tokenizer
+from prefold.gateway import prompt_tokens
 from prefold.gateway.call import Api, Call, Tenant
 from prefold.gateway.config import GroupTable
 from prefold.gateway.prompt_tokens import PromptTokens
@@ -91,6 +96,105 @@ def test_completions(tokenizer):
         call(Api.COMPLETIONS, prompt=[1, 2, 3]),
     )
     assert [pack(text), pack(text), pack([1, 2, 3])] == runs
+
+
+class Watched(Tokenizer):
+    """Notes how many characters are tokenised, and who renders."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.characters = 0
+        self.in_loop = []
+
+    def encode(self, text, *, add_special):
+        self.characters += len(text)
+        return super().encode(text, add_special=add_special)
+
+    def apply_chat_template(self, messages, **options):
+        self.in_loop.append(current_thread() is main_thread())
+        return super().apply_chat_template(messages, **options)
+
+
+@pytest.fixture
+def watched(default_checkpoint):
+    return Watched(default_checkpoint.folder)
+
+
+@pytest.mark.parametrize("name", ["completion", "chat"])
+def test_what_a_longer_prompt_begins_with_is_not_tokenised_again(watched, name):
+    story = "".join(f"Line {number} of a long story.\n" for number in range(3_000))
+    tokens = PromptTokens(watched)
+    for new, prompt in ((len(story), story), (9_000, f"{story}The end.\n"), (0, f"{story}The end.\n")):
+        watched.characters = 0
+        if name == "chat":
+            messages = [{"role": "user", "content": prompt}]
+            asked, expected = call(messages=messages), whole(watched, messages)
+        else:
+            asked, expected = call(Api.COMPLETIONS, prompt=prompt), watched.encode(prompt, add_special=True)
+        before = watched.characters
+        (run,) = run_of(tokens, asked)
+        assert expected == unpack(run)
+        assert watched.characters - before <= new + 300  # for what a template writes
+
+
+def test_tenants_share_no_pieces(watched):
+    tokens = PromptTokens(watched)
+    one, other = (
+        Call(Api.COMPLETIONS, b"", {"prompt": "A secret"}, "m", False, Tenant(salt, TENANT.group, salt), {})
+        for salt in ("one", "other")
+    )
+    watched.characters = 0
+    run_of(tokens, one, one)
+    assert len("A secret") == watched.characters
+    run_of(tokens, other)
+    assert 2 * len("A secret") == watched.characters
+
+
+WORDS = ["a word", "It's", ".", "12", "_", "\u00e9", "e\u0301", "\u0301", "\u4e2d\u3002", "\U0001f600", "<|im_end|>"]
+BLANKS = [" ", "\t", "\n", "\n", "\r\n", "\u00a0", "\x1c", "\u2028", "\u200b"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from([*WORDS, *BLANKS]), max_size=30).map("".join))
+def test_lines_have_the_tokens_of_the_whole(tokenizer, text):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prompt_tokens, "_LONG_CHARACTERS", 1)
+        tokens = PromptTokens(tokenizer)
+        (run,) = run_of(tokens, call(Api.COMPLETIONS, prompt=text))
+    assert tokenizer.encode(text, add_special=True) == unpack(run)
+
+
+def test_a_prompt_of_many_pieces_is_the_same(tokenizer):
+    text = "word <|im_start|> " * 10_000
+    tokens = PromptTokens(tokenizer)
+    (run,) = run_of(tokens, call(Api.COMPLETIONS, prompt=text))
+    assert tokenizer.encode(text, add_special=True) == unpack(run)
+
+
+@pytest.mark.parametrize(("size", "in_loop"), [(100, True), (100_000, False)])
+def test_large_bodies_are_rendered_off_the_event_loop(watched, size, in_loop):
+    messages = [{"role": "user", "content": "a" * size}]
+    asked = Call(Api.CHAT, b"a" * size, {"messages": messages}, "m", False, TENANT, {})
+    run_of(PromptTokens(watched), asked)
+    assert [in_loop] == watched.in_loop
+
+
+@pytest.mark.parametrize("single", ["<s> $A", "$A </s>", "<s> $A </s>", "$A"])
+@pytest.mark.parametrize("space", ["Whitespace", "Metaspace"])
+def test_tokens_around_completions(tmp_path, single, space):
+    vocab = {"<s>": 0, "</s>": 1, "[UNK]": 2, "hello": 3, "world": 4, "\u2581hello": 5, "\u2581world": 6, "a": 7}
+    words = tokenizers.Tokenizer(models.WordLevel(vocab, unk_token="[UNK]"))
+    words.pre_tokenizer = getattr(pre_tokenizers, space)()
+    words.add_special_tokens(["<s>", "</s>"])
+    words.post_processor = processors.TemplateProcessing(single=single, special_tokens=[("<s>", 0), ("</s>", 1)])
+    words.save(str(tmp_path / "tokenizer.json"))
+    config = {"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 1}
+    config |= {"vocab_size": len(vocab), "max_position_embeddings": 64, "bos_token_id": 0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tokenizer = Tokenizer(tmp_path)
+    texts = ["hello", "hello world</s>world", "<s>hello", "", "</s>", "hello<s> hello", "a\nhello " * 2_000]
+    runs = run_of(PromptTokens(tokenizer), *(call(Api.COMPLETIONS, prompt=text) for text in texts))
+    assert [tokenizer.encode(text, add_special=True) for text in texts] == [unpack(run) for run in runs]
 
 
 @pytest.mark.parametrize(

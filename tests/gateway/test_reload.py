@@ -21,7 +21,6 @@ import pytest
 pytest.importorskip("httptools")
 pytest.importorskip("uvicorn")
 
-from prefold.gateway.tenants import hash_key
 from tests.gateway.support import (
     HELLO,
     PATIENCE,
@@ -38,6 +37,8 @@ from tests.gateway.support import (
     sse,
     well,
 )
+
+from prefold.gateway.tenants import hash_key
 
 STREAM = {**HELLO, "stream": True}
 
@@ -146,7 +147,9 @@ def test_budgets_models_and_tenants_follow(pair: tuple[Upstream, Upstream], tmp_
         gateway.reload(config_of(old, more='[[group]]\nname = "default"\nrequests_per_minute = 1'))
         gateway.check()
         assert (200, 429) == (gateway.post().status, gateway.post().status)
-        gateway.reload(config_of(old, more='[access]\nby = "header"\n[[group]]\nname = "default"\nrequests_per_minute = 9'))
+        gateway.reload(
+            config_of(old, more='[access]\nby = "header"\n[[group]]\nname = "default"\nrequests_per_minute = 9')
+        )
         assert (401, 200) == (gateway.post().status, gateway.post(x_prefold_tenant="ann").status)
 
 
@@ -274,14 +277,11 @@ def test_a_reload_that_closes_or_moves_is_taken(pair: tuple[Upstream, Upstream],
         assert 200 == gateway.post().status
         gateway.reload(config_of(old, kind="vllm", more=quiet + CLOSED))
         assert [401, 200, 200] == [
-            gateway.post(**headers).status
-            for headers in ({}, *({"authorization": f"Bearer {key}"} for key in KEYS))
+            gateway.post(**headers).status for headers in ({}, *({"authorization": f"Bearer {key}"} for key in KEYS))
         ]
         renewed = CLOSED.replace(hash_key(KEYS[0].encode()), hash_key(b"key-new")).replace("= 100\n", "= 101\n")
         gateway.reload(config_of(old, kind="vllm", more=quiet + renewed[: renewed.rindex("[[tenant]]")]))
-        assert [401, 401, 200] == [
-            gateway.post(authorization=f"Bearer {key}").status for key in (*KEYS, "key-new")
-        ]
+        assert [401, 401, 200] == [gateway.post(authorization=f"Bearer {key}").status for key in (*KEYS, "key-new")]
 
 
 def test_events_without_a_tokenizer_are_enough_until_routing_is_exact(

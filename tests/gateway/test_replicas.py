@@ -25,7 +25,8 @@ from prefold.gateway.config import (
 )
 from prefold.gateway.embedded import AppUpstream
 from prefold.gateway.http_upstream import HttpUpstream
-from prefold.gateway.replicas import MODELS_SECONDS, Fleet, Lease, http_upstreams, retry_after
+from prefold.gateway.replica import Lease, retry_after
+from prefold.gateway.replicas import MODELS_SECONDS, Fleet, http_upstreams
 from prefold.gateway.upstream import Outgoing, Upstream
 from prefold.server.asgi import HttpError
 
@@ -95,24 +96,37 @@ class Setup:
     @property
     def usable(self) -> str:
         """Names of the usable replicas; empty for none."""
-        with suppress(HttpError):
-            return "".join([self.fleet.replicas[index].table.name for index in self.fleet.usable("m", ALL)])
-        return ""
+        return self.usable_for("m")
 
     @property
     def states(self) -> list[str]:
         return [replica["state"] for replica in self.fleet.as_json()]
 
-    def begin(self, name: str, tokens: int = 0) -> Lease:
-        index = [replica.table.name for replica in self.fleet.replicas].index(name)
-        return self.fleet.begin(index, tokens)
+    def usable_for(self, model: str) -> str:
+        """The same for another model."""
+        with suppress(HttpError):
+            return "".join([self.fleet.replicas[index].table.name for index in self.fleet.usable(model, ALL)])
+        return ""
 
-    def calls(self, name: str, status: int | None, times: int = 1, **headers: str) -> None:
+    def begin(self, name: str, tokens: int = 0, model: str = "m") -> Lease:
+        index = [replica.table.name for replica in self.fleet.replicas].index(name)
+        return self.fleet.begin(index, tokens, model)
+
+    def calls(
+        self,
+        name: str,
+        status: int | None,
+        times: int = 1,
+        *,
+        model: str = "m",
+        is_unreachable: bool = False,
+        **headers: str,
+    ) -> None:
         """Calls that end with a status, or without any."""
         for _ in range(times):
-            lease = self.begin(name)
+            lease = self.begin(name, model=model)
             if status is None:
-                lease.failed()
+                lease.failed(is_unreachable=is_unreachable)
             else:
                 lease.answered(status, {key.replace("_", "-").encode(): text.encode() for key, text in headers.items()})
 
@@ -210,6 +224,17 @@ def test_models_are_asked_for_and_asked_again():
     setup.clock.now += MODELS_SECONDS
     setup.check()
     assert ["m", "n", "o"] == setup.fleet.models(ALL)
+
+
+def test_a_model_is_not_denied_before_those_that_may_have_it_were_asked():
+    setup = Setup(1)
+    setup.fleet.reload(setup.config(table("b", models=())))
+    for status, code in ((503, "no_replica"), (404, "model_not_found")):
+        with pytest.raises(HttpError) as refused:
+            setup.fleet.usable("other", ALL)
+        assert (status, code) == (refused.value.status, refused.value.code)
+        setup.check()
+    assert "b" == setup.usable
 
 
 def test_a_replica_that_comes_back_is_asked_at_once():
@@ -322,6 +347,59 @@ def test_a_replica_that_was_down_and_rose_starts_anew():
     assert ["up"] == setup.states
 
 
+def two_models(size: int) -> Setup:
+    """A fleet whose replicas all serve the models m and n."""
+    setup = Setup(0)
+    setup.fleet.reload(setup.config(*[table("abcd"[index], models=("m", "n")) for index in range(size)]))
+    return setup
+
+
+@pytest.mark.parametrize("status", [None, 502, 503, 504])
+def test_a_model_that_fails_closes_nothing_for_others(status):
+    setup = two_models(2)
+    for name in "ab":
+        setup.calls(name, status, 9, model="n")
+    assert "ab" == setup.usable
+    assert [{"n": "open"}] * 2 == [replica["states"] for replica in setup.fleet.as_json()]
+    assert ["up", "up"] == setup.states
+    setup.calls("a", 200, model="m")
+    assert {"n": "open"} == setup.fleet.as_json()[0]["states"]  # which is not to say that n works again
+
+
+def test_a_replica_that_cannot_be_reached_is_so_for_all_models():
+    setup = two_models(2)
+    setup.calls("a", None, 5, model="n", is_unreachable=True)
+    assert ("b", "b") == (setup.usable, setup.usable_for("n"))
+    setup.calls("b", None, 5, model="n", is_unreachable=True)
+    assert ("", "") == (setup.usable, setup.usable_for("n"))
+    setup.clock.now += 10
+    assert "ab" == setup.usable
+    setup.calls("a", None, model="m")  # it can be reached, though this did not work
+    assert "ab" == setup.usable_for("n")
+
+
+def test_where_all_fail_at_a_model_those_who_send_something_else_are_served():
+    setup = Setup(2)
+    setup.calls("a", None, 5)
+    assert "b" == setup.usable
+    setup.calls("b", None, 5)
+    assert "ab" == setup.usable
+    setup.calls("b", 200)
+    assert "b" == setup.usable
+    setup.engines["b"].health = 503
+    setup.check(3)
+    assert (["open", "down"], "a") == (setup.states, setup.usable)
+
+
+def test_models_that_are_served_no_longer_are_forgotten():
+    setup = two_models(1)
+    setup.calls("a", None, 5, model="n")
+    setup.fleet.reload(setup.config(table("a", models=("m",))))
+    setup.check()
+    setup.fleet.reload(setup.config(table("a", models=("m", "n"))))
+    assert {} == setup.fleet.as_json()[0]["states"]
+
+
 # Rest
 
 
@@ -389,7 +467,7 @@ def test_each_change_is_told_once_and_by_name(caplog):
         caplog.clear()
         return messages
 
-    with caplog.at_level("WARNING", "prefold.gateway.replicas"):
+    with caplog.at_level("WARNING", "prefold.gateway.replica"):
         setup.engines["d"].health = 503
         assert ["The replica d is down"] == told()  # from the start
         assert [] == told()
@@ -433,6 +511,33 @@ def test_who_fails_more_than_the_others_is_left_out_for_a_while_and_longer_each_
         setup.calls(name, 500 if name == "a" else 200, 10)
     setup.check()
     assert EJECTION_SECONDS == setup.fleet.as_json()[0]["seconds_left"]
+
+
+def test_who_fails_at_one_model_is_left_out_for_that_alone(caplog):
+    setup = two_models(3)
+    for name in "abc":
+        setup.calls(name, 500 if name == "a" else 200, 10, model="n")
+        setup.calls(name, 200, 10)
+    with caplog.at_level("WARNING", "prefold.gateway.replica"):
+        setup.check(2)
+        assert ("abc", "bc") == (setup.usable, setup.usable_for("n"))
+        assert {"n": "ejected"} == setup.fleet.as_json()[0]["states"]
+        setup.clock.now += EJECTION_SECONDS
+        setup.check(2)
+    assert ["The replica a is, for 'n', ejected for a time", "The replica a is, for 'n', up again"] == [
+        record.getMessage().split(":")[0] for record in caplog.records
+    ]
+
+
+def test_a_model_that_one_replica_alone_has_is_no_reason_to_leave_it_out():
+    setup = Setup(0)
+    setup.fleet.reload(setup.config(table("a", models=("m", "n")), table("b"), table("c")))
+    setup.calls("a", 500, 30, model="n")
+    for name in "abc":
+        setup.calls(name, 200, 10)
+    setup.check()
+    assert ["up"] * 3 == setup.states
+    assert "abc" == setup.usable
 
 
 @pytest.mark.parametrize(
@@ -560,6 +665,18 @@ def test_streams_that_break_off_open_the_breaker_and_clients_that_leave_do_not()
     assert [5, 0] == [replica["recent_failures"] for replica in setup.fleet.as_json()]
 
 
+def test_what_is_under_way_is_to_be_computed_until_a_stream_begins():
+    setup = Setup(1)
+    load = setup.fleet.loads[0]
+    whole, stream = setup.begin("a", 700), setup.begin("a", 300)
+    assert 1000 == load.waiting
+    stream.first_byte()
+    assert 700 == load.waiting
+    stream.answered(200, {})
+    whole.failed()
+    assert (0, 0) == (load.pending, load.waiting)
+
+
 # Reload
 
 
@@ -585,7 +702,7 @@ def test_a_reload_keeps_drains_and_adds():
 
 def test_other_models_and_groups_do_not_make_another_replica():
     setup = Setup(1)
-    setup.calls("a", None, 5)
+    setup.calls("a", None, 5, is_unreachable=True)
     change = setup.fleet.reload(setup.config(table("a", models=("n",), groups=("gold",))))
     assert ((), ()) == (change.added, change.removed)
     assert (["a"], ["open"]) == (setup.opened, setup.states)
@@ -667,7 +784,7 @@ def test_a_server_that_dies_goes_down_and_its_calls_are_safe_to_repeat():
         await fleet.check()
         with pytest.raises(HttpError, match="No replica"):
             fleet.usable("m", ALL)
-        lease = fleet.begin(0, 1)
+        lease = fleet.begin(0, 1, "m")
         with pytest.raises(Exception, match="cannot be reached") as failed:
             await lease.upstream.send(Outgoing("POST", "/v1/completions", [], b"{}"))
         assert failed.value.is_safe

@@ -229,6 +229,24 @@ def test_nobody_tokenises_where_it_cannot_matter(known: Known):
     assert 0 == known.words.calls
 
 
+@pytest.mark.parametrize("api", [Api.CHAT, Api.COMPLETIONS, Api.MESSAGES, Api.RESPONSES])
+def test_bodies_too_large_to_tokenise_go_by_their_beginning(router: Router, known: Known, api: Api):
+    text = "a long story " * 100_000
+    decisions = [
+        route(router, call_of(f"{text}{end}", api, prompt=f"{text}{end}", input=f"{text}{end}")) for end in range(3)
+    ]
+    assert {(decisions[0].replica, Why.PREFIX_HASH, None)} == {
+        (each.replica, each.why, each.matched) for each in decisions
+    }
+    assert 0 == known.words.calls
+    explained = asyncio.run(router.route(call_of(text), is_explained=True))
+    assert (None, len(call_of(text).body) // 4) == (explained.matched, explained.tokens)
+    uniform = call_of(text, group=GroupTable(name="u", ttft="uniform"))
+    assert None is route(Router(fleet("a"), known, RoutingOptions(policy="exact")), uniform).matched
+    assert 0 == known.words.calls
+    assert Why.FALLBACK is route(router, call_of("abcdefgh", api)).why
+
+
 def test_replicas_without_trust_or_with_other_blocks_count_by_themselves():
     known = Known(sizes={0: 4, 1: 8})
     router = Router(fleet("a", "b", "c"), known, RoutingOptions(policy="exact"))

@@ -184,6 +184,18 @@ def test_who_is_nobody_is_told_nothing(place: Place) -> None:
     assert 401 == place.gateway.post(body).status
 
 
+def test_what_another_tenant_may_have_stored_is_not_asked_for(place: Place) -> None:
+    sent = {"model": MODEL, "input": "And?", "previous_response_id": "resp_1"}
+    for tenant, status in (("open1", 200), ("front1", 400), ("apart1", 400), ("own1", 200)):
+        before = [upstream.requests.copy() for upstream in (place.shared, place.own)]
+        reply = place.gateway.post(sent, "/v1/responses", x_prefold_tenant=tenant, x_client=tenant)
+        assert status == reply.status
+        asked = before != [upstream.requests for upstream in (place.shared, place.own)]
+        assert (status == 200) == asked
+        if not asked:
+            assert "previous_response_id" == reply.json["error"]["param"]
+
+
 def test_tenants_see_no_salts_and_no_one_elses_names(place: Place) -> None:
     for path in ("/metrics", "/prefold/replicas", "/prefold/config", "/v1/models"):
         reply = place.gateway.get(path, x_prefold_tenant="apart1")

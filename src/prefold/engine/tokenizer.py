@@ -42,6 +42,9 @@ class Tokenizer:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises nothing more specific
             raise ModelError(f"{path} is not a tokenizer: {error}.", hint="Download the model again.") from error
+        # Some files were saved with what training needed; prompts are neither cut nor filled up.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
         config = ModelConfig.from_folder(folder)
         self.eos_ids = frozenset(config.eos_token_ids)
         self._bos_text = "" if config.bos_token_id is None else self._tokenizer.id_to_token(config.bos_token_id) or ""
@@ -85,8 +88,8 @@ class Tokenizer:
                 f"at character {error.start}.",
                 hint=r"Send a character outside the basic plane as both halves of its \uXXXX\uXXXX pair, or as itself.",
             ) from None
-        # Unlike `encode`, this lets go of Python's lock, so a server that tokenises in a thread goes on meanwhile; and it
-        # counts no offsets, which nobody here reads.
+        # Unlike `encode`, this lets go of Python's lock, so that a server that tokenises in a thread goes on meanwhile;
+        # and it counts no offsets, which nobody here reads.
         is_added = add_special and not self.begins_itself(text)
         (encoded,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=is_added)
         ids: list[int] = encoded.ids

@@ -16,6 +16,7 @@ from prefold.errors import InvalidRequest, PrefoldError
 from prefold.gateway.budgets import estimated_tokens
 from prefold.gateway.call import Api, Call
 from prefold.gateway.departure import Departures, UntilClientLeaves
+from prefold.gateway.isolation import check_references
 from prefold.gateway.meaning_pages import ANSWERS, report_wrong
 from prefold.gateway.meter import TOLD, CallMeter, Outcome
 from prefold.gateway.operator import OperatorPages
@@ -113,8 +114,11 @@ class GatewayApp:
             api, call.model, tenant.name, session=call.session, request_id=request_id, body=body
         )
         status, outcome, source = 0, Outcome.REFUSED, Source.OFF
+        is_taken = False
         try:
+            check_references(call)
             await parts.budgets.take(tenant, call.estimate)
+            is_taken = True
             await parts.canonical.apply(call)
             if _EXPLAIN in headers:
                 await self._explain(exchange, call)
@@ -140,7 +144,8 @@ class GatewayApp:
             raise
         finally:
             meter.end(status, outcome, source.value)
-            await _settle(parts, call, meter)
+            if is_taken:
+                await _settle(parts, call, meter)
 
     async def ask(self, call: Call, meter: CallMeter) -> Answer:
         """Ask a replica something that no client asked."""
@@ -180,10 +185,7 @@ class GatewayApp:
             try:
                 answer = await parts.dispatcher.ask(call, lease.table, lease.upstream)
             except UpstreamFailed as error:
-                if error.is_safe:
-                    lease.unreached()
-                else:
-                    lease.failed()
+                lease.failed(is_unreachable=error.is_safe)
                 _log.warning("%s gave no answer: %s", decision.name, error.message)
                 failed = error
                 failures += 1
@@ -486,7 +488,7 @@ def _session(fields: dict[str, Any], headers: dict[bytes, bytes]) -> str:
 def _refusal(error: PrefoldError) -> HttpError:
     """What a client is told. Which server failed, and how, is for the log."""
     if isinstance(error, UpstreamFailed):
-        return HttpError(502, "The server of this model gave no whole answer", hint="send this again", code="no_answer")
+        return HttpError(502, error.told, hint="send this again", code="no_answer")
     return as_http_error(error)
 
 

@@ -147,9 +147,10 @@ class Gateway:
             sink.close()
 
     async def reload(self) -> None:
-        """Read the configuration again. What is wrong with it, or opens what is closed, is logged; nothing changes then.
+        """Read the configuration again. What is wrong with it, or would open what is closed, is logged.
 
-        Streams go on. What `FIXED` names stays as it was; what the file says of it then is named in the log.
+        Nothing changes then. Streams go on. What `FIXED` names stays as it was; what the file says of it then is named
+        in the log.
         """
         async with self._reloading:  # or else the one that began first might end last
             await self._reload()

@@ -216,11 +216,7 @@ class Condition:
 
 
 class Attempt:
-    """A call on its way, as far as breakers are concerned; one of the last four methods ends it.
-
-    Attributes:
-        outcomes: of the model that it asks for.
-    """
+    """A call on its way, as far as breakers are concerned; one of the last three methods ends it."""
 
     __slots__ = ("_condition", "_is_trial", "_is_trial_of_model", "_of_model", "_of_replica", "_service")
 
@@ -234,6 +230,7 @@ class Attempt:
 
     @property
     def outcomes(self) -> Outcomes:
+        """See `Service`."""
         return self._service.outcomes
 
     def begins_well(self) -> None:
@@ -249,15 +246,15 @@ class Attempt:
         self._of_replica.succeeded(is_trial=self._is_trial)
         self._of_model.succeeded(is_trial=self._is_trial_of_model)
 
-    def failed(self, now: float) -> None:
+    def failed(self, now: float, *, is_unreachable: bool) -> None:
         """It was not answered, or by a proxy that could not reach anybody."""
-        self._of_replica.succeeded(is_trial=self._is_trial)
-        self._of_model.failed(now, self._condition.upstream, is_trial=self._is_trial_of_model)
-
-    def unreached(self, now: float) -> None:
-        """There was no way to the replica."""
-        self._of_replica.failed(now, self._condition.upstream, is_trial=self._is_trial)
-        self._of_model.undecided(is_trial=self._is_trial_of_model)
+        options = self._condition.upstream
+        if is_unreachable:
+            self._of_replica.failed(now, options, is_trial=self._is_trial)
+            self._of_model.undecided(is_trial=self._is_trial_of_model)
+        else:
+            self._of_replica.succeeded(is_trial=self._is_trial)
+            self._of_model.failed(now, options, is_trial=self._is_trial_of_model)
 
     def undecided(self) -> None:
         """It ended before it could tell anything."""

@@ -19,6 +19,7 @@ from prefold.server.asgi import HttpError, encode_json
 
 _NOT_PASSED_ON = HOP_HEADERS | {b"host", b"content-length", b"expect", b"accept-encoding"}
 _OWN_PREFIX = b"x-prefold-"
+_REQUEST_ID = b"x-request-id"
 _PLAIN = (b"accept-encoding", b"identity")  # what is compressed can be neither metered nor translated
 _EVENT_STREAM = b"text/event-stream"
 _JSON = (b"content-type", b"application/json")
@@ -48,19 +49,19 @@ class Dispatcher:
             HttpError: if the replica cannot be asked this at all.
         """
         if _speaks(table, call.api) and (call.tenant.salt is None or takes_salt(table.kind, call.api)):
-            answer = await upstream.send(self._outgoing(call, with_salt(call, table.kind)))
+            answer = await _send(upstream, self._outgoing(call, with_salt(call, table.kind)))
             return await _unless_missing(answer, call.api) if answer.status in _MISSING else answer
         if call.api is Api.COUNT_TOKENS:
             return await self._count(call, table, upstream)
         translation = translate(call.api, call.fields, table.kind, int(self._now()))
         if translation is None or not _speaks(table, translation.api):
             if _speaks(table, call.api):
-                return await upstream.send(self._outgoing(call, with_salt(call, table.kind)))
+                return await _send(upstream, self._outgoing(call, with_salt(call, table.kind)))
             raise _unsupported(call.api)
         there = replace(
             call, api=translation.api, body=encode_json(translation.body), fields=translation.body, query=b"", fired=[]
         )
-        answer = await upstream.send(self._outgoing(there, with_salt(there, table.kind)))
+        answer = await _send(upstream, self._outgoing(there, with_salt(there, table.kind)))
         if _is_stream(answer):
             return TranslatedStream(answer, translation)
         return await _translated(answer, translation)
@@ -69,6 +70,8 @@ class Dispatcher:
         dropped = self._dropped
         if connection := call.headers.get(b"connection"):  # what it names is for this hop alone (RFC 9110, 7.6.1)
             dropped = dropped.union(name.strip().lower() for name in connection.split(b","))
+        if call.tenant.salt is not None:  # engines know requests by it, other tenants' too
+            dropped |= {_REQUEST_ID}
         headers: Headers = [
             (name, value)
             for name, value in call.headers.items()
@@ -82,7 +85,7 @@ class Dispatcher:
         request = counting.tokenize_request(call.fields, table.kind)
         if request is None:
             return WholeAnswer(200, encode_json(counting.estimate(call.fields, counter_for(call.model))), [_ESTIMATED])
-        answer = await upstream.send(self._outgoing(call, encode_json(request), counting.TOKENIZE_PATH))
+        answer = await _send(upstream, self._outgoing(call, encode_json(request), counting.TOKENIZE_PATH))
         try:
             body = await _whole(answer)
         finally:
@@ -91,6 +94,23 @@ class Dispatcher:
             refusal = errors.to_anthropic(answer.status, body)
             return WholeAnswer(answer.status, encode_json(refusal), _own_headers(answer))
         return WholeAnswer(200, encode_json(counting.read_count(_object(body))))
+
+
+async def _send(upstream: Upstream, outgoing: Outgoing) -> Answer:
+    """Send a request and wait for the head of an answer that a client can use.
+
+    Raises:
+        UpstreamFailed: if there is none; so where it is a redirect, since no client could or should go there.
+    """
+    answer = await upstream.send(outgoing)
+    if 300 <= answer.status < 400:
+        await answer.close()
+        raise UpstreamFailed(
+            f"The upstream redirects elsewhere ({answer.status})",
+            hint="give the URL that it redirects to",
+            told=f"The server of this model answered with a redirect ({answer.status})",
+        )
+    return answer
 
 
 class WholeAnswer:

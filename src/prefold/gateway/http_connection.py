@@ -21,7 +21,13 @@ from prefold.server.bounded_protocol import MAX_HEAD_BYTES, MAX_HEADERS
 KEEP_SECONDS = 4.0
 """Longest time that a connection waits for its next request: uvicorn and llama.cpp end theirs after 5 s."""
 
-_NOT_PASSED_ON = HOP_HEADERS | {b"date"}  # our server says what time it is
+_OF_THE_ORIGIN = frozenset(
+    (b"alt-svc", b"content-location", b"location", b"refresh", b"set-cookie", b"strict-transport-security")
+)
+"""What binds a client to the address that sends it, or sends it to another one: here that is the gateway's."""
+
+_NOT_PASSED_ON = HOP_HEADERS | _OF_THE_ORIGIN | {b"date"}  # our server says what time it is
+_WITHOUT_BODY = (204, 304)  # whatever length they claim (RFC 9110, 6.4.1)
 _OWN_PREFIX = b"x-prefold-"  # of a gateway behind this one
 
 _SMALL_BODY = 64 << 10  # copied, to go out in one piece
@@ -207,6 +213,8 @@ class Connection(asyncio.Protocol):
         if self._is_too_long or status > 599:
             raise ValueError("no answer has such a head")
         self._ends_by_closing = not is_delimited
+        if status in _WITHOUT_BODY:
+            named.add(b"content-length")
         dropped = _NOT_PASSED_ON | named if named else _NOT_PASSED_ON
         self._answer.headers = [
             header for header in self._headers if header[0] not in dropped and not header[0].startswith(_OWN_PREFIX)

@@ -18,16 +18,25 @@ from typing import Any
 
 from prefold.core.keys import SHARED, Scope
 from prefold.core.tokens import common_prefix
-from prefold.errors import InvalidSalt
+from prefold.errors import InvalidRequest, InvalidSalt
 from prefold.gateway.call import Api, Call
 from prefold.gateway.config import Isolation, Kind
 from prefold.gateway.prompt_tokens import PromptTokens
+from prefold.gateway.responses_prompt import ELSEWHERE
 from prefold.server.asgi import HttpError
 from prefold.server.fields import Fields
 
 _SALT = "cache_salt"
 _SALT_FROM = "cache_salt_from"
 _CLIENT_SALT_LABEL = "prefold/client-salt/1"
+_CLIENT_ID_LABEL = "prefold/client-id/1"
+_IDS = ("rid", "request_id")
+"""Ids of a request that a client may choose (SGLang's, vLLM's). Engines find running requests and answers by them."""
+
+_HELD = ("kv_transfer_params", "session_params", "bootstrap_host", "bootstrap_port", "bootstrap_room")
+"""Fields that name what an engine holds, or fetches: blocks and sessions, whosever they are (vLLM, SGLang)."""
+
+_ITEM_REFERENCE = "item_reference"
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 
 # SGLang's /v1/messages drops the field without a word (0.5.23); vLLM's has it since July 2026.
@@ -77,6 +86,34 @@ def shared_messages(call: Call) -> int:
         if not isinstance(message, dict) or message.get("role") not in _SYSTEM_ROLES:
             return index
     return len(messages)
+
+
+def check_references(call: Call) -> None:
+    """Refuse a call that names what may be another tenant's, where tenants are apart: engines do not ask whose it is.
+
+    Raises:
+        InvalidRequest: naming the field.
+    """
+    if call.tenant.salt is None or call.tenant.group.isolation is Isolation.DEDICATED:
+        return
+    found = next((name for name in _references(call.api) if call.fields.get(name) is not None), None)
+    if found is None and call.api is Api.RESPONSES and isinstance(items := call.fields.get("input"), list):
+        found = "input" if any(map(_is_reference, items)) else None
+    if found is not None:
+        raise InvalidRequest(
+            f"{found} names what a server holds, and servers do not keep that apart for tenants",
+            hint="send the whole conversation in each request",
+            param=found,
+        )
+
+
+def _references(api: Api) -> tuple[str, ...]:
+    return _HELD + ELSEWHERE if api is Api.RESPONSES else _HELD
+
+
+def _is_reference(item: object) -> bool:
+    """Whether an item of a response's input is one that is elsewhere; such an item may leave its type out."""
+    return isinstance(item, dict) and item.get("type", "role" in item or _ITEM_REFERENCE) == _ITEM_REFERENCE
 
 
 async def routing_scope(call: Call, tokens: PromptTokens, adapter: str = "") -> Scope:
@@ -145,7 +182,22 @@ def with_salt(call: Call, kind: Kind) -> bytes:
             values[_SALT_FROM] = {"message": shared}
         elif _SALT_FROM in call.fields:
             values[_SALT_FROM] = None  # the client's own would share what its group does not
+    values |= {name: _own_ids(call.fields[name], call.tenant.salt) for name in _IDS if name in call.fields}
+    if group.isolation is not Isolation.DEDICATED:  # null as `check_references` saw it; a second one might not be
+        values |= dict.fromkeys(call.fields.keys() & _references(call.api))
     return _with_fields(call.body, call.fields, values)
+
+
+def _own_ids(ids: object, salt: str) -> object:
+    """A client's ids, of the tenant's own: nobody else can name the same. What is no text is left for the engine."""
+    match ids:
+        case str():
+            message = f"{_CLIENT_ID_LABEL}\0{ids}".encode("utf-8", "surrogatepass")
+            return hmac.digest(salt.encode(), message, sha256).hex()
+        case list():
+            return [_own_ids(each, salt) for each in ids]
+        case _:
+            return ids
 
 
 def _with_fields(body: bytes, fields: Mapping[str, Any], values: Mapping[str, Any]) -> bytes:

@@ -53,7 +53,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     """The gateway itself would not have it."""
     EXPLAINED = "explained"
-    """The client only wanted to know where it would go; nobody was asked, and those who write calls down are not told."""
+    """The client only wanted to know where it would go: nobody was asked, and sinks are not told."""
 
 
 class CallRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -235,6 +235,7 @@ class CallMeter:
         "_has_ended",
         "_is_asking",
         "_is_late",
+        "_is_void",
         "_left",
         "_matched",
         "_metering",
@@ -266,7 +267,7 @@ class CallMeter:
         self._matched: int | None = None
         self._overhead: float | None = None
         self._ttft: float | None = None
-        self._has_ended = self._is_asking = self._is_late = False
+        self._has_ended = self._is_asking = self._is_late = self._is_void = False
         self._left: _Left | None = None
         self._estimate: int | None = None
 
@@ -350,6 +351,7 @@ class CallMeter:
                 self._left = _Left(status, outcome, cache, duration)
                 return
         self._has_ended = True
+        self._is_void = outcome is Outcome.EXPLAINED or (not is_real and outcome is not Outcome.CLIENT_GONE)
         kind = metering.kind_of(replica, self._model)
         if replica and self._overhead is not None:
             series.times.overhead.observe(self._overhead)
@@ -385,13 +387,16 @@ class CallMeter:
         return ttft
 
     def tokens(self, prompt: int) -> int | None:
-        """What the call is charged for, after its end; None where there was no good answer.
+        """What the call is charged for, after its end; None to leave it at what was taken for it.
 
         Its usage says it. Where that is missing, or the answer was left before it was whole, what was relayed does.
+        Where there was no good answer, nothing was computed for it; but nobody knows when the client left before one.
 
         Args:
             prompt: tokens of the prompt, as estimated.
         """
+        if self._is_void:
+            return 0
         if self.usage is None:
             return None if self._estimate is None else prompt + self._estimate
         return self.usage.input + max(self.usage.output, self._estimate or 0)

@@ -1,7 +1,7 @@
 """What a reload may never do: open what was closed. A file that is empty or half written would otherwise be taken.
 
-A file that is read while somebody writes it does not say whether what is missing was meant to go. So what takes protection
-away needs a new start; what closes is taken at once.
+A file that is read while somebody writes it does not say whether what is missing was meant to go. So what takes
+protection away needs a new start; what closes is taken at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CLOSED = {
     Isolation.ISOLATED: frozenset({Isolation.ISOLATED}),
     Isolation.DEDICATED: frozenset({Isolation.DEDICATED}),
 }
-"""What tenants of a level may become. Dedicated ones share with each other; isolated ones share machines with others."""
+"""What tenants of a level may become. Dedicated ones share with each other, isolated ones share machines."""
 
 _NOBODY = ""
 """Stands for all tenants that have no table."""

@@ -71,14 +71,13 @@ class Replica:
         if states[""] not in _TOLD:
             return
         told, self._told = self._told, states
-        if states[""] is not told.get("", State.UP):
-            _log.warning("The replica %s is %s", self.table.name, _TOLD[states[""]])
+        state, before = states[""], told.get("", State.UP)
+        if has_changed := state is not before:
+            _log.warning("The replica %s is %s", self.table.name, _TOLD[state])
         for model in sorted((states.keys() | told.keys()) - {""}):
-            state = states.get(model, states[""])
-            if state is not told.get(model, told.get("", State.UP)) and state is not states[""]:
-                _log.warning("The replica %s is, for %s, %s", self.table.name, shown(model), _TOLD[state])
-            elif model in told and state is State.UP and told.get("", State.UP) is State.UP:
-                _log.warning("The replica %s is, for %s, %s", self.table.name, shown(model), _TOLD[state])
+            own = states.get(model, state)
+            if own is not told.get(model, before) and not (has_changed and own is state):
+                _log.warning("The replica %s is, for %s, %s", self.table.name, shown(model), _TOLD[own])
 
     def is_for(self, group: GroupTable) -> bool:
         """Whether tenants of a group may use it."""
@@ -89,7 +88,7 @@ class Replica:
 class Lease:
     """A call's place on a replica, from the choice to the end.
 
-    One of `answered`, `failed`, `unreached` and `left` ends it; what comes after that changes nothing.
+    One of `answered`, `failed` and `left` ends it; what comes after that changes nothing.
 
     Attributes:
         table: what the configuration says of the replica.
@@ -162,20 +161,15 @@ class Lease:
         self._attempt.outcomes.ended(now, is_failure=status >= 500 and status not in _OVERLOADED)
         self._end()
 
-    def failed(self) -> None:
-        """There was no answer, or it broke off by the upstream's doing: no good sign for the model."""
-        if not self._is_over:
-            now = self._clock()
-            self._attempt.failed(now)
-            self._attempt.outcomes.ended(now, is_failure=True)
-            self._replica.tell(now)
-            self._end()
+    def failed(self, *, is_unreachable: bool = False) -> None:
+        """There was no answer, or it broke off by the upstream's doing.
 
-    def unreached(self) -> None:
-        """There was no way to the replica, whatever it was to be asked."""
+        Args:
+            is_unreachable: whether there was no way to the replica, whatever it was to be asked.
+        """
         if not self._is_over:
             now = self._clock()
-            self._attempt.unreached(now)
+            self._attempt.failed(now, is_unreachable=is_unreachable)
             self._attempt.outcomes.ended(now, is_failure=True)
             self._replica.tell(now)
             self._end()

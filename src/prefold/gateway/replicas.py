@@ -12,15 +12,13 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
 
-from prefold.core.routing import Lately, Load, Work
+from prefold.core.routing import Lately, Load
 from prefold.gateway.condition import Condition, State, is_outlier
-from prefold.gateway.config import GatewayConfig, GroupTable, Isolation, Kind, ReplicaTable, UpstreamOptions
+from prefold.gateway.config import GatewayConfig, GroupTable, Kind, ReplicaTable, UpstreamOptions
 from prefold.gateway.http_upstream import HttpUpstream
 from prefold.gateway.model_cards import read_cards
 from prefold.gateway.replica import Lease, Replica

@@ -12,7 +12,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-_ELSEWHERE = ("previous_response_id", "conversation", "prompt")
+ELSEWHERE = ("previous_response_id", "conversation", "prompt")
 """Fields by which part of the prompt is not in the request: the engine has it, or nobody."""
 
 _ALIKE = ("chat_template_kwargs", "cache_salt", "cache_salt_from")
@@ -30,7 +30,7 @@ def as_chat(fields: Mapping[str, Any]) -> Json | None:
     Returns:
         None where the prompt is not in the request, or holds something else than text.
     """
-    if any(fields.get(name) is not None for name in _ELSEWHERE):
+    if any(fields.get(name) is not None for name in ELSEWHERE):
         return None
     messages: list[Json] = []
     try:

@@ -79,9 +79,9 @@ class Router:
         self._fleet = fleet
         self._knowledge = knowledge
         self._options = options
-        settings = {"virtual_nodes": options.virtual_nodes, "load_bound": options.load_bound}
-        self._policy = make(options.policy, **settings)
-        self._by_beginning = make("prefix_hash", **settings)
+        policy = partial(make, virtual_nodes=options.virtual_nodes, load_bound=options.load_bound)
+        self._policy = policy(options.policy)
+        self._by_beginning = policy("prefix_hash")
 
     async def route(self, call: Call, *, tried: Collection[int] = (), is_explained: bool = False) -> Decision:
         """The replica for a call.

@@ -49,11 +49,20 @@ class UpstreamFailed(PrefoldError):
     Attributes:
         is_safe: whether nothing can have been computed for it, so that asking another one repeats nothing (refused
             connections, for example); a timeout is not safe, but may be repeated while the client has seen nothing.
+        told: what clients are told; it names no address, which the message may.
     """
 
-    def __init__(self, message: str, *, hint: str = "", is_safe: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        is_safe: bool = False,
+        told: str = "The server of this model gave no whole answer",
+    ) -> None:
         super().__init__(message, hint=hint)
         self.is_safe = is_safe
+        self.told = told
 
 
 class Answer(Protocol):

@@ -11,7 +11,8 @@ from prefold.gateway.call import Api
 from prefold.gateway.condition import State
 from prefold.gateway.config import Kind
 from prefold.gateway.inspect.verification import Conclusion, Verification, verify
-from prefold.gateway.replicas import Fleet, Replica
+from prefold.gateway.replica import Replica
+from prefold.gateway.replicas import Fleet
 
 _log = logging.getLogger(__name__)
 _ENGINES = frozenset({Kind.PREFOLD, Kind.VLLM, Kind.SGLANG, Kind.LLAMACPP})  # others send a bill
@@ -44,8 +45,7 @@ class Verifier:
     async def verify_new_engines(self) -> None:
         """Ask those that are up and that this has not asked before."""
         for replica in self._engines():
-            condition = replica.condition
-            is_up = condition.is_checked and condition.state(self._clock()) is State.UP
+            is_up = replica.condition.is_checked and replica.states(self._clock())[""] is State.UP
             if is_up and replica not in self._greeted:
                 self._greeted.add(replica)
                 await self.verify(replica.table.name)

@@ -96,9 +96,7 @@ class _BoundedRing:
                 nearest = index if nearest is None else nearest
                 load = loads[index]
                 has_computed_its_share = load.tokens > limits.tokens + ask.tokens
-                if load.pending < limits.pending and (
-                    not has_computed_its_share or load.is_hardly_busy(ask.tokens)
-                ):
+                if load.pending < limits.pending and (not has_computed_its_share or load.is_hardly_busy(ask.tokens)):
                     return Choice(index, why if index == nearest else Why.OVERLOADED)
         return Choice(allowed[0] if nearest is None else nearest, why)  # each has too much of one or the other
 
