@@ -11,7 +11,8 @@ pytest.importorskip("zmq")
 
 WITHOUT_TORCH = """
 import sys
-sys.modules |= dict.fromkeys(("torch", "transformers", "numpy"))  # as where they are not installed
+# As where they are not installed:
+sys.modules |= dict.fromkeys(("torch", "transformers", "numpy", "genai_prices", "pyarrow"))
 from prefold.cli.main import main
 main()
 """

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from prefold.engine.worker import EngineWorker
     from prefold.gateway.config import EngineTable
+    from prefold.providers.prices import Prices
     from prefold.server.app import PrefoldApp
 
 
@@ -26,7 +27,6 @@ def serve_gateway(path: Path, *, host: str | None, port: int | None, log_level: 
     """
     import os
     import time
-    from datetime import UTC, datetime
 
     import click
 
@@ -34,7 +34,6 @@ def serve_gateway(path: Path, *, host: str | None, port: int | None, log_level: 
     from prefold.gateway import run
     from prefold.gateway.assembly import Gateway
     from prefold.gateway.load_config import load_config
-    from prefold.providers.prices import Prices
     from prefold.server.run import bind, url_of
 
     config = load_config(path, os.environ)
@@ -47,7 +46,7 @@ def serve_gateway(path: Path, *, host: str | None, port: int | None, log_level: 
         os.environ,
         engine=engine and (engine[1], engine[2]),
         state_folder=current_cache_folder(),
-        prices=Prices.load(now=datetime.now(UTC)),
+        prices=_prices(),
         clock=time.monotonic,
         now=time.time,
     )
@@ -70,6 +69,21 @@ def serve_gateway(path: Path, *, host: str | None, port: int | None, log_level: 
     finally:
         if engine is not None:
             engine[0].stop(drain=False)
+
+
+def _prices() -> Prices | None:
+    """What models cost, where there is a list: a gateway counts tokens as well without one."""
+    import logging
+    from datetime import UTC, datetime
+
+    from prefold.errors import MissingExtra
+    from prefold.providers.prices import Prices
+
+    try:
+        return Prices.load(now=datetime.now(UTC))
+    except MissingExtra:
+        logging.getLogger(__name__).warning("No costs are counted: genai-prices is not installed")
+        return None
 
 
 def _engine(table: EngineTable | None) -> tuple[EngineWorker, PrefoldApp, tuple[str, ...]]:

@@ -293,7 +293,7 @@ class MeaningOptions(_Table, frozen=True, kw_only=True):
         route: models for which something else holds.
     """
 
-    mode: MeaningMode = "off"
+    mode: MeaningMode = "shadow"
     force: bool = False
     store: Literal["sqlite", "redis", "postgres"] = "sqlite"
     path: str = ""
@@ -378,7 +378,7 @@ class GatewayConfig(_Table, frozen=True, kw_only=True):
     tenant: tuple[TenantTable, ...] = ()
     group: tuple[GroupTable, ...] = ()
     answers: AnswerOptions = AnswerOptions()
-    meaning: MeaningOptions = MeaningOptions()
+    meaning: MeaningOptions = MeaningOptions(mode="off")
     redis: RedisOptions | None = None
     canonical: CanonicalOptions = CanonicalOptions()
     metering: MeteringOptions = MeteringOptions()
