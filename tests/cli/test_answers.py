@@ -118,9 +118,24 @@ def test_a_report_that_does_not_pass_says_what_is_missing_and_exits_with_1(store
 
 
 def test_a_report_that_passes_exits_with_0(store, tmp_path):
-    result = invoke("report", "--store", str(tmp_path), "--max-wrong", "0.99")
+    alike = tuple(float(name in ("similarity", "covered", "same_words", "same_kind")) for name in EVIDENCE)
+
+    async def prove():
+        entries = SqliteEntries(tmp_path / "answers-by-meaning.sqlite", EntriesOptions(), time.time)
+        for _ in range(100):
+            await entries.record(Sample(alike, True, ID, ID, "m", 0.91, True, time.time(), pool="p"))
+        await entries.close()
+
+    asyncio.run(prove())
+    result = invoke("report", "--store", str(tmp_path), "--max-wrong", "0.5")
     assert 0 == result.exit_code
-    assert "Passed. At most 99.00%" in result.stdout
+    assert "Passed. At most 50.00%" in result.stdout
+
+
+def test_what_nothing_reaches_any_more_does_not_pass(store, tmp_path):
+    result = invoke("report", "--store", str(tmp_path), "--max-wrong", "0.99")
+    assert 1 == result.exit_code
+    assert "None of the latest right ones would be served." in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize("command", ["report", "audit"])
@@ -144,12 +159,12 @@ def test_two_wordings_are_compared_without_a_store(minilm):
 
 def test_a_question_is_looked_for_as_if_it_were_asked_now(store):
     shown = told("explain", "How can I reset my router?", "--model", "m", "--partition", "acme", "--store", store)
-    assert ("miss", "unconfirmed", ID) == (shown["decision"], shown["reason"], shown["picked"])
+    assert ("miss", "unsure", ID) == (shown["decision"], shown["reason"], shown["picked"])
     assert [(ID, QUESTION, 1)] == [
         (candidate["entry"], candidate["wording"], candidate["principals"]) for candidate in shown["candidates"]
     ]
     text = invoke("explain", "How can I reset my router?", "--model", "m", "--partition", "acme", "--store", store)
-    assert "miss (unconfirmed): too few independent ones" in text.stdout
+    assert "miss (unsure): it is not probable enough" in text.stdout
     assert QUESTION in text.stdout
 
 

@@ -199,10 +199,12 @@ def _comparison(question: str, other: str, embedder: Any) -> dict[str, Any]:
 
 def _decision(reason: Reason | None) -> dict[str, Any]:
     from prefold.cli.answers_words import WORDS
+    from prefold.responses.semantic.wording.guards import GUARDS
 
     if reason is None:
         return {"decision": "hit", "reason": None, "in_words": "it is answered from the cache"}
-    return {"decision": "miss", "reason": reason.value, "in_words": WORDS[reason]}
+    alone = ", which no judged pairs have shown to be harmless yet" if reason in GUARDS else ""
+    return {"decision": "miss", "reason": reason.value, "in_words": f"{WORDS[reason]}{alone}"}
 
 
 def _guards(guards: Sequence[Reason]) -> list[dict[str, str]]:

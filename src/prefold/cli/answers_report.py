@@ -106,6 +106,11 @@ def _share(share: Share) -> str:
 
 def _conclusion(report: Report) -> str:
     if not report.passes:
+        if any(pool.bound < report.max_wrong for pool in report.pools):
+            return (
+                "Not passed: it is proven for answers that were found more probable than any is by what is known now. "
+                "None of the latest right ones would be served."
+            )
         return (
             f"Not passed: {report.missing:,} more right answers in a row must be judged before anything is served at a "
             f"limit of {report.max_wrong:.2%} wrong."

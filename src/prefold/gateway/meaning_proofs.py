@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from prefold.responses.semantic.decision.bound import THRESHOLDS, WrongBound
+from prefold.responses.semantic.decision.bound import THRESHOLDS
 from prefold.responses.semantic.decision.decision import EVIDENCE
+from prefold.responses.semantic.decision.proof import Proof
 from prefold.responses.semantic.types import Sample
 
 
@@ -30,12 +31,12 @@ class _Proof:
     """Of a pool.
 
     Attributes:
-        bound: of its samples.
+        proof: of its samples.
         latest: number of the last one.
         was_served: whether enough was proven at some look.
     """
 
-    bound: WrongBound
+    proof: Proof
     latest: int = 0
     was_served: bool = False
 
@@ -43,16 +44,14 @@ class _Proof:
         for sample in samples:
             self.latest = sample.number
             if len(sample.features) == len(EVIDENCE):
-                self.bound.add(
-                    sample.probability, same=sample.same, entry=sample.entry, cluster=sample.cluster, route=sample.route
-                )
-        self.was_served = self.was_served or self.bound.missing == 0
+                self.proof.add(sample)
+        self.was_served = self.was_served or self.proof.overall.missing == 0
 
     @property
     def worst(self) -> tuple[float, float]:
         """The bound where it counts, and the probability from which on it does."""
-        threshold = self.bound.likely_threshold
-        return self.bound.bounds[THRESHOLDS.index(threshold)], threshold
+        threshold = self.proof.overall.likely_threshold
+        return self.proof.overall.bounds[THRESHOLDS.index(threshold)], threshold
 
 
 class Proofs:
@@ -87,7 +86,7 @@ class Proofs:
         counts = await self._store.counts()
         self.entries, self.samples = counts["entries"], counts["samples"]
         for pool in await self._store.pools():
-            proof = self._proofs.setdefault(pool, _Proof(WrongBound(self._max_wrong)))
+            proof = self._proofs.setdefault(pool, _Proof(Proof(self._max_wrong)))
             if news := await self._store.samples(pool, proof.latest):
                 await asyncio.to_thread(proof.learn, news)  # at the first look they may be many
         self.bound, self.threshold = await asyncio.to_thread(self._summed)
@@ -96,4 +95,4 @@ class Proofs:
         served = [proof.worst for proof in self._proofs.values() if proof.was_served]
         if served:
             return max(served)
-        return min((proof.worst for proof in self._proofs.values()), default=_Proof(WrongBound(self._max_wrong)).worst)
+        return min((proof.worst for proof in self._proofs.values()), default=_Proof(Proof(self._max_wrong)).worst)

@@ -132,7 +132,7 @@ async def opened(folder, embedder, **given):
     model = given.pop("model", None) or Model()
     entries = given.pop("entries", None) or SqliteEntries(folder / "meaning.sqlite", EntriesOptions(), clock)
     exact = AnswerCache(
-        ExactMode.ON,
+        given.pop("exact", ExactMode.ON),
         SqliteStore(folder / "exact.sqlite", 1 << 24, clock),
         AnswerCacheOptions(by_credentials=False),
         clock,

@@ -4,14 +4,18 @@ import asyncio
 import sqlite3
 import time
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from prefold.errors import UsageError
+from prefold.responses.cache import Mode as ExactMode
 from prefold.responses.semantic.cache import Mode
+from prefold.responses.semantic.decision.decision import DecisionOptions
 from prefold.responses.semantic.embedders import make_embedder
 from prefold.responses.semantic.question import QuestionOptions, read_question
+from prefold.responses.semantic.report import read_report
 from prefold.responses.semantic.types import Reason
 
 from .cache_support import (
@@ -54,6 +58,12 @@ async def entry_of(bench, question, partition="", options=ORDINARY):
     """The entry nearest to a question."""
     found = await bench.cache.explain(question_of(question, partition, options))
     return found.verdict.candidate.entry
+
+
+async def witnesses(bench, question):
+    """How many got the answer of the entry nearest to a question."""
+    found = await bench.cache.explain(question_of(question))
+    return found.verdict.candidate.principals
 
 
 def question_of(text, partition="", options=ORDINARY, **fields):
@@ -291,6 +301,62 @@ def test_shared_entries_are_found_by_others_and_nothing_else_is(tmp_path, minilm
 # Poisoning
 
 
+def test_the_same_words_again_prove_nothing(tmp_path, minilm):
+    """Neither many questions, each again and again, nor one; only blanks, case and punctuation differ."""
+    asked = [f"{question}{' ' * blanks}" for question in map(first, KNOWN) for blanks in range(5)]
+    asked += [f"{spelt}{'!' * marks}" for spelt in (second(ROUTER), second(ROUTER).lower()) for marks in range(20)]
+
+    async def run():
+        async with opened(tmp_path, minilm) as bench:
+            for question in asked:
+                assert not (await bench.ask(question, who="mallory"))[1]
+            report = await read_report(bench.cache.entries, DecisionOptions(max_wrong=0.5))
+            judged = sum(pool.samples for pool in report.pools)
+            assert (len(KNOWN), False) == (judged, report.passes)  # other words than the nearest: each task once
+            assert 40 < bench.cache.counts.aliases  # all the same, they became wordings
+
+    asyncio.run(run())
+
+
+def test_a_pair_that_was_rejected_is_no_sample_again(tmp_path, minilm):
+    model = Model({second(ROUTER): "Ask your provider."})
+
+    async def run():
+        async with opened(tmp_path, minilm, model=model) as bench:
+            await bench.ask(first(ROUTER), who="ann")
+            for blanks in range(2):
+                await bench.ask(second(ROUTER) + " " * blanks, who="ben")
+                assert await bench.cache.delete(await entry_of(bench, second(ROUTER)))  # the first is near again
+            assert 1 == misses(bench)[Reason.REJECTED]
+            (pool,) = await bench.cache.entries.pools()
+            assert [False] == [sample.same for sample in await bench.cache.entries.samples(pool)]
+
+    asyncio.run(run())
+
+
+def test_a_guard_decides_until_its_own_pairs_have_shown_otherwise(tmp_path, minilm):
+    narrower = "How can I reset my router in Paris?"
+
+    async def run():
+        async with opened(tmp_path, minilm) as bench:
+            await bench.prove()
+            found = await bench.cache.explain(question_of(narrower))
+            guards = found.verdict.guards
+            assert guards[0] == found.verdict.reason
+            before = misses(bench)[guards[0]]
+            assert (HOW_TO_ROUTER, False) == await bench.ask(narrower, who="carl")
+            assert before + 1 == misses(bench)[guards[0]]
+            (pool,) = await bench.cache.entries.pools()
+            held = (await bench.cache.entries.samples(pool))[-1]
+            assert (True, False) == (held.same, held.would_serve)
+            for _ in range(60):
+                await bench.cache.entries.record(replace(held, probability=0.91))
+            bench.clock.now += 6.0
+            assert (HOW_TO_ROUTER, True) == await bench.ask("How can I reset my router in London?", who="carl")
+
+    asyncio.run(run())
+
+
 def test_one_witness_is_none(tmp_path, minilm):
     lie = "Throw it out of the window."
     new = "How do I restart my printer?"
@@ -300,7 +366,7 @@ def test_one_witness_is_none(tmp_path, minilm):
         async with opened(tmp_path, minilm, model=model) as bench:
             await bench.prove()
             await bench.ask(new, who="mallory")
-            unconfirmed, rejected = misses(bench)[Reason.UNCONFIRMED], bench.cache.counts.rejected
+            unconfirmed, rejected = misses(bench).get(Reason.UNCONFIRMED, 0), bench.cache.counts.rejected
             truth = "How can I restart my printer?"
             model.answers[truth] = "Press and hold its button."
             assert ("Press and hold its button.", False) == await bench.ask(truth, who="alice")
@@ -318,13 +384,96 @@ def test_a_second_principal_or_an_administrator_confirms(tmp_path, minilm):
         async with opened(tmp_path, minilm, model=model) as bench:
             await bench.prove()
             await bench.ask(new[0], who="ann")
-            assert not (await bench.ask(new[1], who="ann"))[1]
+            assert not (await bench.ask(new[1], who="ben"))[1]
             assert (model.answers[new[0]], True) == await bench.ask(new[2], who="eve")
         async with opened(tmp_path / "other", minilm, model=model) as bench:
             await bench.prove()
             await bench.ask(new[0], who="ann")
             assert await bench.cache.vet(await entry_of(bench, new[0]))
             assert (model.answers[new[0]], True) == await bench.ask(new[1], who="eve")
+
+    asyncio.run(run())
+
+
+async def unsure(messages, partition):
+    """A judge that does not say what it finds."""
+    return "I cannot tell."
+
+
+@pytest.mark.parametrize("judge", [None, unsure], ids=["no judge", "an unsure judge"])
+def test_nobody_is_a_witness_of_an_answer_that_he_did_not_get(tmp_path, minilm, judge):
+    lie, truth = "Call 555-SCAM.", "Press and hold its button."
+    model = Model({PRINTER[0]: lie})
+
+    async def run():
+        async with opened(tmp_path, minilm, model=model, judge=judge, exact=ExactMode.OFF) as bench:
+            await bench.prove()
+            await bench.ask(PRINTER[0], who="mallory")
+            model.answers = dict.fromkeys(PRINTER, truth)
+            assert (truth, False) == await bench.ask(PRINTER[0], who="bob")
+            assert 1 == await witnesses(bench, PRINTER[0])
+            for wording in PRINTER[1:]:
+                assert (truth, False) == await bench.ask(wording, who="carl")
+
+    asyncio.run(run())
+
+
+def test_one_who_asks_again_is_no_second_witness(tmp_path, minilm):
+    asked, plain = "How do I season a wok, jokingly?", "How do I season a wok?"
+    model = Model({f"{asked}{' ' * blanks}": "With glitter." for blanks in range(3)} | {plain: "With hot oil."})
+
+    async def run():
+        async with opened(tmp_path, minilm, model=model) as bench:
+            await bench.prove()
+            for blanks in range(3):
+                assert ("With glitter.", False) == await bench.ask(f"{asked}{' ' * blanks}", who="mallory")
+            assert 1 == await witnesses(bench, asked)
+            assert ("With hot oil.", False) == await bench.ask(plain, who="victim")
+
+    asyncio.run(run())
+
+
+def test_the_same_words_that_another_one_got_make_a_second_witness(tmp_path, minilm):
+    async def run():
+        async with opened(tmp_path, minilm, exact=ExactMode.OFF) as bench:
+            await bench.ask(first(ROUTER), who="ann")
+            await bench.ask(first(ROUTER), who="ann")
+            assert 1 == await witnesses(bench, first(ROUTER))
+            await bench.ask(first(ROUTER), who="ben")
+            assert 2 == await witnesses(bench, first(ROUTER))
+            counts = await bench.cache.entries.counts()
+            assert (1, 1) == (counts["entries"], counts["wordings"])
+
+    asyncio.run(run())
+
+
+def test_where_nobody_can_be_told_apart_the_judge_is_the_second_witness(tmp_path, minilm):
+    model = Model(dict.fromkeys(PRINTER, "Press and hold its button."))
+
+    async def run():
+        async with opened(tmp_path, minilm, model=model) as bench:
+            await bench.prove()
+            await bench.ask(PRINTER[0])
+            assert not (await bench.ask(PRINTER[1]))[1]
+            assert 2 == await witnesses(bench, PRINTER[0])
+            assert (model.answers[PRINTER[2]], True) == await bench.ask(PRINTER[2])
+
+    asyncio.run(run())
+
+
+def test_what_was_kept_is_found_by_another_embedder_when_it_is_asked_again(tmp_path, minilm):
+    other = make_embedder("minilm", {})
+    other.fingerprint = "another"
+
+    async def run():
+        async with opened(tmp_path, minilm) as bench:
+            await bench.ask(first(TASKS[1]), who="ann")  # has the id that the next bench gives first
+            await bench.ask(first(ROUTER), who="ann")
+            now = bench.clock.now
+        async with opened(tmp_path, other, clock=Clock(now), exact=ExactMode.OFF) as bench:
+            await bench.ask(first(ROUTER), who="ben")
+            assert 1 == await witnesses(bench, first(ROUTER))  # ben's answer was compared with nothing
+            assert 2 == (await bench.cache.entries.counts())["entries"]
 
     asyncio.run(run())
 

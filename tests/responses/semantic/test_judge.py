@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -19,11 +20,11 @@ SECOND = Answered("Resetting it?", "Press and hold the button, five seconds long
 class Model:
     """Says what it was told to, and remembers what it was asked."""
 
-    def __init__(self, *said: str | Exception) -> None:
+    def __init__(self, *said: str | Exception | None) -> None:
         self._said = list(said)
         self.asked: list[Sequence[Mapping[str, str]]] = []
 
-    async def __call__(self, messages: Sequence[Mapping[str, str]], partition: str) -> str:
+    async def __call__(self, messages: Sequence[Mapping[str, str]], partition: str) -> Any:
         self.asked.append(messages)
         said = self._said.pop(0)
         if isinstance(said, Exception):
@@ -88,11 +89,12 @@ def test_without_a_model_other_words_are_unsure() -> None:
         ("DIFFERENT", Finding.DIFFERENT),
         ("SAME, I think", Finding.UNSURE),
         ("", Finding.UNSURE),
+        (None, Finding.UNSURE),  # from a function without types
         (PrefoldError("down"), Finding.UNSURE),
         (ValueError("a fault of the caller's own"), Finding.UNSURE),
     ],
 )
-def test_only_one_word_counts(said: str | Exception, found: Finding) -> None:
+def test_only_one_word_counts(said: str | Exception | None, found: Finding) -> None:
     assert compare(judge(Model(said))) is found
 
 

@@ -31,8 +31,9 @@ def proven(folder):
 
     async def fill():
         entries = SqliteEntries(folder / ENTRIES_NAME, EntriesOptions(), lambda: 0.0)
-        for _ in range(50):
-            await entries.record(Sample((0.0,) * len(EVIDENCE), True, "e", "c", "m", 0.99, True, 0.0, pool="p"))
+        alike = tuple(float(name in ("similarity", "covered", "same_words", "same_kind")) for name in EVIDENCE)
+        for _ in range(100):
+            await entries.record(Sample(alike, True, "e", "c", "m", 0.91, True, 0.0, pool="p"))
         await entries.close()
 
     asyncio.run(fill())

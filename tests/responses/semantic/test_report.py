@@ -13,11 +13,18 @@ from prefold.responses.semantic.decision.shares import Share
 from prefold.responses.semantic.report import make_report, read_report, require_proof
 from prefold.responses.semantic.types import Reason, Sample
 
-FEATURES = (0.0,) * len(EVIDENCE)
+ALIKE = ("similarity", "covered", "same_words", "same_kind", "cosine", "agreement")
+FEATURES = tuple(float(name in ALIKE) for name in EVIDENCE)
+UNLIKE = (0.0,) * len(EVIDENCE)
 
 
-def sample(*, same=True, probability=0.999, route="m", pool="p", features=FEATURES):
+def sample(*, same=True, probability=0.91, route="m", pool="p", features=FEATURES):
     return Sample(features, same, "entry", "cluster", route, probability, would_serve=True, at=0.0, pool=pool)
+
+
+def enough(options):
+    """How many right ones it takes to pass at the lowest threshold; `missing` is the least at any."""
+    return next(count for count in range(1, 200) if make_report({"p": [sample()] * count}, {}, options).passes)
 
 
 class Store:
@@ -45,18 +52,28 @@ def test_an_empty_store_passes_nothing_and_says_how_much_is_missing():
 
 def test_just_as_many_right_ones_as_are_missing_pass():
     options = DecisionOptions(max_wrong=0.1)
-    missing = make_report({}, {}, options).missing
+    missing = enough(options)
     assert 1 == make_report({"p": [sample()] * (missing - 1)}, {}, options).missing
+    assert make_report({}, {}, options).missing <= missing
     report = make_report({"p": [sample()] * missing}, {}, options)
     assert (True, 0) == (report.passes, report.missing)
     assert report.pools[0].bound < 0.1
 
 
-def test_less_sure_ones_prove_less_and_nothing_passes_that_is_not_served():
+def test_a_proof_of_earlier_probabilities_passes_nothing_while_nothing_reaches_them_now():
     options = DecisionOptions(max_wrong=0.1)
-    missing = make_report({}, {}, options).missing
-    (pool,) = make_report({"p": [sample(probability=0.96)] * missing}, {}, options).pools
-    assert pool.passes == (pool.missing == 0) == (pool.bound < 0.1)
+    missing = enough(options)
+    (pool,) = make_report({"p": [sample(features=UNLIKE, probability=0.999)] * missing}, {}, options).pools
+    assert pool.bound < 0.1
+    assert (False, 1, Share(0, missing)) == (pool.passes, pool.missing, pool.reached)
+    (pool,) = make_report({"p": [sample()] * missing}, {}, options).pools
+    assert (True, 0, Share(missing, missing)) == (pool.passes, pool.missing, pool.reached)
+
+
+def test_what_a_guard_holds_back_is_no_part_of_the_proof():
+    guarded = tuple(value or float(name == "guard_operand") for name, value in zip(EVIDENCE, FEATURES, strict=True))
+    (pool,) = make_report({"p": [sample(features=guarded)] * 20}, {}, DecisionOptions(max_wrong=0.1)).pools
+    assert (20, Share(0, 0), 1.0, False) == (pool.samples, pool.wrong, pool.bound, pool.passes)
 
 
 def test_wrong_ones_are_counted_by_route_and_set_the_proof_back():
@@ -82,7 +99,7 @@ def test_after_a_drift_the_record_begins_anew():
 
 def test_one_proven_pool_is_enough_and_pools_do_not_add_up():
     options = DecisionOptions(max_wrong=0.1)
-    missing = make_report({}, {}, options).missing
+    missing = enough(options)
     half = [sample()] * (missing // 2 + 1)
     assert not make_report({"p": half, "q": half}, {}, options).passes
     report = make_report({"p": half, "q": [sample()] * missing}, {}, options)
@@ -118,7 +135,7 @@ def test_would_be_hits_are_counted_with_their_interval():
 
 def test_switching_on_needs_a_report_that_passes():
     options = DecisionOptions(max_wrong=0.1)
-    missing = make_report({}, {}, options).missing
+    missing = enough(options)
     store = Store({"p": [sample()] * (missing - 1)})
     with pytest.raises(UsageError, match="at least 1 more right answer must"):
         asyncio.run(require_proof(store, options))

@@ -24,7 +24,7 @@ from prefold.responses.semantic.decision.learned import Learned
 from prefold.responses.semantic.decision.weigh import Weighed, weigh, with_verifier
 from prefold.responses.semantic.embedders.embedding import Embedding
 from prefold.responses.semantic.embedders.faults import NoVector
-from prefold.responses.semantic.judge import Answered, Finding, Judge
+from prefold.responses.semantic.judge import Answered, Finding, Judge, same_words
 from prefold.responses.semantic.live import Document, Learning, NotJson, replay
 from prefold.responses.semantic.question import QuestionOptions, read_question
 from prefold.responses.semantic.types import (
@@ -45,11 +45,12 @@ from prefold.responses.store import StoreFailed
 _log = logging.getLogger(__name__)
 
 _JUDGE = "judge"
-"""The principal that stands for a judge who found two answers the same."""
+"""The principal that stands for whoever found two answers the same, where those who got them cannot be told apart."""
 _NOBODY = "somebody"
 """The principal that stands for all whom nobody can tell apart."""
 _WORTH_A_LOOK = 0.1
 """Probability below which vectors of tokens make no pair likely: of fow-cache and Kmemo none even below 0.3."""
+_SURE = frozenset((None, Reason.UNPROVEN))
 _WOULD_SERVE = frozenset((None, Reason.SHADOW, Reason.AUDITED, Reason.UNPROVEN, Reason.UNCONFIRMED))
 
 
@@ -260,9 +261,12 @@ class SemanticCache:
             except (PrefoldError, TimeoutError):
                 failed = Reason.VERIFIER_FAILED
         judgement = decision.judge(pair)
-        reason = _barrier(candidate, self._options.principals) or failed or judgement.reason
-        if reason is None and not is_alike and verified is None:
+        reason = failed or judgement.reason
+        if reason in _SURE and not is_alike and verified is None:
             reason = Reason.UNSURE  # near as vectors, yet hardly a word in common: what an attacker would make
+        barrier = _barrier(candidate, self._options.principals)
+        if barrier is not None and (barrier is not Reason.UNCONFIRMED or reason in _SURE):
+            reason = barrier
         return Verdict(
             reason,
             candidate,
@@ -376,7 +380,7 @@ class SemanticCache:
         try:
             finding = await self._compare(found, answer)
             candidate = found.verdict.candidate
-            if candidate is not None and finding is not None:
+            if candidate is not None and finding is not None and _is_news(candidate, found.question):
                 await self._record(found, candidate, is_same=finding is Finding.SAME)
             if candidate is not None and finding is Finding.SAME:
                 await self._add_wording(found, candidate)
@@ -424,8 +428,8 @@ class SemanticCache:
         )
 
     async def _add_wording(self, found: Found, candidate: Candidate) -> None:
-        """Make the question a wording of the entry. That the model said the same again makes one more witness."""
-        question = replace(found.question, principal=_JUDGE)
+        """Make the question a wording of the entry, and whoever asked it a witness: he got the same answer."""
+        question = replace(found.question, principal=found.question.principal or _JUDGE)
         await self.entries.add_wording(candidate.entry, question, found.vector.tobytes(), self._embedding.fingerprint)
         self._learned.add(question, candidate.cluster, found.vector)
         self._done["aliases"] += 1
@@ -453,6 +457,9 @@ class SemanticCache:
         if kept == entry:
             self._learned.add(question, entry, found.vector)
             self._done["learned"] += 1
+        else:  # known, perhaps to another embedder alone; nobody is a witness, since no answers were compared
+            unseen = replace(question, principal="")
+            await self.entries.add_wording(kept, unseen, found.vector.tobytes(), self._embedding.fingerprint)
 
     # What administrators do
 
@@ -519,6 +526,11 @@ def _barrier(candidate: Candidate, principals: int) -> Reason | None:
     if not candidate.vetted and candidate.principals < principals:
         return Reason.UNCONFIRMED
     return None
+
+
+def _is_news(candidate: Candidate, question: Question) -> bool:
+    """Whether a judged pair is a sample: neither the same words again, which prove nothing, nor rejected before."""
+    return not candidate.rejected and not same_words(candidate.wording, question.text)
 
 
 def _would_serve(verdict: Verdict) -> bool:

@@ -87,7 +87,7 @@ class Judge:
             return None
         try:
             async with asyncio.timeout(self._seconds):
-                said = await self._model(_messages(first, second), partition)
+                said = str(await self._model(_messages(first, second), partition))
         except (PrefoldError, TimeoutError):
             said = ""
         except Exception:  # noqa: BLE001 - whatever somebody else's function raises, it did not say "same"

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from prefold.errors import UsageError
 from prefold.responses.semantic.decision.bound import THRESHOLDS, WrongBound
-from prefold.responses.semantic.decision.decision import EVIDENCE, DecisionOptions
+from prefold.responses.semantic.decision.decision import EVIDENCE, Decision, DecisionOptions, Pair
+from prefold.responses.semantic.decision.proof import fired_guards
 from prefold.responses.semantic.decision.shares import Share
 from prefold.responses.semantic.types import Reason, Sample
 
@@ -17,6 +18,8 @@ _WOULD_BE = (Reason.SHADOW, Reason.AUDITED, Reason.UNPROVEN)
 """Misses that were sure enough to be hits: for the mode, the audit, or the proof that is missing yet."""
 _REASONS = frozenset(reason.value for reason in Reason)
 _HITS = "hits"
+_LATEST = 200
+"""Right ones that are looked at for whether they would be served now."""
 
 
 class Judgements(Protocol):
@@ -44,7 +47,9 @@ class PoolReport:
         wrong: of the samples at or above it.
         bound: upper bound, valid at any time, on the share of wrong ones among them.
         missing: surest right answers in a row that would prove enough to begin, at least; 0 where it is proven.
-        passes: whether something may be served.
+        reached: of the latest right ones that no guard held back, those that are as probable as that by what is known
+            now: probabilities are fitted anew as samples come, and a proof is of those that were given before.
+        passes: whether something may be served: it is proven, and something reaches the threshold.
         drifts: how often answers went bad, and the record was dropped; `wrong` and `bound` are of what came since.
         routes: wrong ones of those at or above the threshold, by model.
     """
@@ -55,6 +60,7 @@ class PoolReport:
     wrong: Share
     bound: float
     missing: int
+    reached: Share
     passes: bool
     drifts: int
     routes: Mapping[str, Share]
@@ -69,6 +75,7 @@ class PoolReport:
             **_wrong_as_json(self.wrong),
             "wrong_bound": self.bound,
             "missing_samples": self.missing,
+            "reached": {"count": self.reached.count, "of": self.reached.of},
             "drifts": self.drifts,
             "routes": [{"route": route, **_wrong_as_json(wrong)} for route, wrong in self.routes.items()],
         }
@@ -156,15 +163,19 @@ def make_report(
 def _pool_report(pool: str, samples: Sequence[Sample], options: DecisionOptions) -> PoolReport:
     # Samples with the features of another version prove nothing for this one's probabilities.
     counted = [sample for sample in samples if len(sample.features) == len(EVIDENCE)]
-    proof = WrongBound(options.max_wrong, options.alpha)
+    decision = Decision(options)
+    proof = decision.proof
     record: list[Sample] = []
     for sample in counted:
-        drifts = proof.drifts
-        proof.add(sample.probability, same=sample.same, entry=sample.entry, cluster=sample.cluster, route=sample.route)
-        if proof.drifts > drifts:
+        drifts, is_held = proof.overall.drifts, proof.held_by(fired_guards(sample.features)) is not None
+        decision.learn(sample)
+        if proof.overall.drifts > drifts:
             record.clear()
-        record.append(sample)
-    threshold, is_proven = proof.likely_threshold, proof.threshold <= 1.0
+        if not is_held:
+            record.append(sample)
+    overall = proof.overall
+    threshold, reached = overall.likely_threshold, _reached(decision, record)
+    passes = overall.threshold <= 1.0 and reached.count > 0
     routes: defaultdict[str, Share] = defaultdict(lambda: Share(0, 0))
     for sample in record:
         if sample.probability >= threshold:
@@ -174,12 +185,21 @@ def _pool_report(pool: str, samples: Sequence[Sample], options: DecisionOptions)
         samples=len(counted),
         threshold=threshold,
         wrong=sum(routes.values(), Share(0, 0)),
-        bound=proof.bounds[THRESHOLDS.index(threshold)],
-        missing=max(proof.missing, 0 if is_proven else 1),
-        passes=is_proven,
-        drifts=proof.drifts,
+        bound=overall.bounds[THRESHOLDS.index(threshold)],
+        missing=max(overall.missing, 0 if passes else 1),
+        reached=reached,
+        passes=passes,
+        drifts=overall.drifts,
         routes=dict(sorted(routes.items())),
     )
+
+
+def _reached(decision: Decision, record: Sequence[Sample]) -> Share:
+    """How many of the latest right ones would be at or above the threshold if they were asked now."""
+    latest = [sample for sample in record if sample.same][-_LATEST:]
+    threshold = decision.proof.overall.likely_threshold
+    pairs = (Pair(sample.features, sample.entry, sample.cluster, sample.route) for sample in latest)
+    return Share(sum(decision.judge(pair).probability >= threshold for pair in pairs), len(latest))
 
 
 async def read_report(judgements: Judgements, options: DecisionOptions) -> Report:

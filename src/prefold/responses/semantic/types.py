@@ -215,10 +215,13 @@ class Entries(Protocol):
         """What an entry answers; None where it is gone, expired or quarantined."""
 
     async def put(self, entry: Entry) -> str:
-        """Keep an entry; returns its id, or that of the live one with the very same context and text, confirmed."""
+        """Keep an entry; returns its id.
+
+        Where a live entry of the context knows the text already, nothing changes, nobody is counted, and the id is its.
+        """
 
     async def add_wording(self, entry: str, question: Question, vector: bytes, embedder: str) -> None:
-        """Another wording of an entry's question; counts its principal as one who got this answer."""
+        """Another wording of an entry, or one that it has; counts its principal as one who got this answer."""
 
     async def reject(self, entry: str, text: str) -> None:
         """Remember that a question of this text has another answer than the entry."""

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from prefold.responses.semantic.decision.bound import WrongBound
 from prefold.responses.semantic.decision.calibration import Calibration
 from prefold.responses.semantic.decision.clusters import CLOSENESS, Closeness
+from prefold.responses.semantic.decision.proof import Proof, fired_guards
 from prefold.responses.semantic.types import Reason, Sample
 from prefold.responses.semantic.wording.features import FEATURES
 from prefold.responses.semantic.wording.prior import prior
@@ -60,8 +60,9 @@ class Judgement:
 
     Attributes:
         probability: that the answer is the same.
-        bound: upper bound on the share of wrong answers among those as probable as this, or more.
-        reason: None where it may be served; else UNSURE or UNPROVEN.
+        bound: upper bound on the share of wrong answers among those as probable as this, or more; that among pairs with
+            the same guard, where one fired and it is higher.
+        reason: None where it may be served; else the guard that holds it back, UNSURE or UNPROVEN.
     """
 
     probability: float
@@ -92,6 +93,9 @@ class Decision:
     Args:
         options: what is asked of it.
         prior: probability by the features of a pair alone, before anything is known of this traffic.
+
+    Attributes:
+        proof: what the samples prove.
     """
 
     def __init__(
@@ -99,7 +103,7 @@ class Decision:
     ) -> None:
         self.options = options or DecisionOptions()
         self._prior = prior
-        self._proof = WrongBound(self.options.max_wrong, self.options.alpha)
+        self.proof = Proof(self.options.max_wrong, self.options.alpha)
         self._calibration = Calibration(
             (0.0, 1.0, *(0.0,) * len(FEATURES), *_CLOSENESS_WEIGHTS, 0.0, 0.5),
             (2.0, 0.5, *(0.3,) * len(FEATURES), *(1.0,) * len(CLOSENESS), 1.0, 0.5),
@@ -109,10 +113,14 @@ class Decision:
     def judge(self, pair: Pair) -> Judgement:
         """Whether a pair may be served; takes up to half a millisecond."""
         probability = self._calibration.probability(self._inputs(pair.evidence))
-        bound = self._proof.bound(probability, entry=pair.entry, cluster=pair.cluster, route=pair.route)
-        if self._proof.may_serve(probability, entry=pair.entry, cluster=pair.cluster, route=pair.route):
+        overall, guards = self.proof.overall, fired_guards(pair.evidence)
+        bound = overall.bound(probability, entry=pair.entry, cluster=pair.cluster, route=pair.route)
+        bound = max(bound, self.proof.guard_bound(guards))
+        if (guard := self.proof.held_by(guards)) is not None:
+            return Judgement(probability, bound, guard)
+        if overall.may_serve(probability, entry=pair.entry, cluster=pair.cluster, route=pair.route):
             return Judgement(probability, bound, None)
-        unsure = probability < self._proof.likely_threshold
+        unsure = probability < overall.likely_threshold
         return Judgement(probability, bound, Reason.UNSURE if unsure else Reason.UNPROVEN)
 
     def should_audit(self, draw: float) -> bool:
@@ -123,9 +131,7 @@ class Decision:
         """Take what became known of a pair, in that order; one with features of another version is passed over."""
         if len(sample.features) != len(EVIDENCE) or not all(map(math.isfinite, sample.features)):
             return
-        self._proof.add(
-            sample.probability, same=sample.same, entry=sample.entry, cluster=sample.cluster, route=sample.route
-        )
+        self.proof.add(sample)
         self._calibration.learn(self._inputs(sample.features), sample.same)
 
     def load(self, samples: Iterable[Sample]) -> None:
@@ -136,12 +142,12 @@ class Decision:
     @property
     def threshold(self) -> float:
         """Probability from which on answers are served; infinite before anything is proven."""
-        return self._proof.threshold
+        return self.proof.overall.threshold
 
     @property
     def missing(self) -> int:
         """Right answers in a row that would prove enough to begin."""
-        return self._proof.missing
+        return self.proof.overall.missing
 
     def _inputs(self, evidence: Sequence[float]) -> tuple[float, ...]:
         return (logit(self._prior(evidence[: len(FEATURES)])), *evidence)

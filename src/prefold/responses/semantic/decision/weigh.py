@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from prefold.responses.semantic.decision.clusters import Clusters
 from prefold.responses.semantic.decision.decision import Pair, evidence, logit
+from prefold.responses.semantic.decision.proof import fired_guards
 from prefold.responses.semantic.types import Candidate, Question, Reason
 from prefold.responses.semantic.wording.facts import facts
 from prefold.responses.semantic.wording.features import FEATURES, pair_features
-from prefold.responses.semantic.wording.guards import GUARDS
 
 if TYPE_CHECKING:
     from prefold.responses.semantic.embedders.token_vectors import TokenVectors
-
-_FIRST_GUARD = len(FEATURES) - len(GUARDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ def weigh(
     features = pair_features(facts(question.text), facts(candidate.wording), candidate.similarity, both)
     return Weighed(
         candidate,
-        tuple(guard for guard, found in zip(GUARDS, features[_FIRST_GUARD:], strict=True) if found),
+        fired_guards(features),
         Pair(evidence(features, closeness), candidate.entry, candidate.cluster, question.route),
         features[FEATURES.index("covered")],
         has_tokens=both is not None,

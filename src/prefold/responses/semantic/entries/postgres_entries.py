@@ -135,15 +135,10 @@ class PostgresEntries:
             asked = {"text_key": wording.text_key, "room": wording.room, **moment}
             known = await (await database.execute(sql.KNOWING, asked)).fetchone()
             if known is not None:
-                number, id_, is_quarantined = known
-                if is_quarantined:
-                    return text_of(id_)
-                kept = text_of(id_)
-            else:
-                kept = entry.id
-                number = await self._insert(database, entry, wording, answer, size)
-            await self._add(database, number, kept, entry.question.principal, wording)
-            return kept
+                return text_of(known[0])
+            number = await self._insert(database, entry, wording, answer, size)
+            await self._add(database, number, entry.id, entry.question.principal, wording)
+            return entry.id
 
         kept = await self._within(use)
         await self._within(self._make_room)

@@ -90,7 +90,7 @@ WHERE e.created <= %(now)s + %(skew)s AND e.expires > %(now)s
 ORDER BY near.distance, e.number LIMIT %(count)s
 """
 KNOWING = """
-SELECT e.number, e.id, e.quarantined FROM wordings w JOIN entries e ON e.number = w.entry
+SELECT e.id FROM wordings w JOIN entries e ON e.number = w.entry
 WHERE w.text_key = %(text_key)s AND e.room = %(room)s AND e.created <= %(now)s + %(skew)s AND e.expires > %(now)s
     AND NOT EXISTS (SELECT 1 FROM rejections r WHERE r.entry = e.number AND r.text_key = %(text_key)s)
 ORDER BY w.number LIMIT 1

@@ -144,7 +144,7 @@ class RedisEntries:
             raise StoreFailed("An entry is larger than all room for entries.", hint="allow more bytes")
         life = 0 if math.isinf(entry.expires) else max(1, int((entry.expires - now + _GRACE_SECONDS) * 1000))
         await self._is_searchable(len(entry.vector))
-        id_, what = await self._script(
+        id_ = await self._script(
             scripts.PUT,
             now,
             CLOCK_SKEW_SECONDS,
@@ -163,9 +163,7 @@ class RedisEntries:
             *map(text_bytes, question.tags),
         )
         kept = text_of(id_)
-        if what == 1:
-            await self.add_wording(kept, question, entry.vector, entry.embedder)
-        elif what:
+        if kept == entry.id:
             await self._make_room(id_)
         return kept
 

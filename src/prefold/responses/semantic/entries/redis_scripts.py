@@ -102,15 +102,12 @@ PUT = (
     + """
 -- prefix, now, skew, most principals, id, open room, answer, cluster, created, expires, worth, size, who, life,
 -- room, space, open space, text key, text, vector, seal, tags ...
--- Returns an id, and 0 if it is that of an entry in quarantine, 1 if of another that was there, 2 if it is new.
+-- Returns the id of the entry that knows the text, be it in quarantine or this one.
 local now, skew, id, life, text_key = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5], tonumber(ARGV[14]), ARGV[18]
 for _, gone in ipairs(call('ZRANGEBYSCORE', at('expiry'), '-inf', ARGV[2], 'LIMIT', 0, 64)) do remove(gone) end
 for _, other in ipairs(call('ZRANGE', at('k:', ARGV[15] .. text_key), 0, -1)) do
-  local created, expires, quarantined, rejected =
-    unpack(call('HMGET', at('e:', other), 'created', 'expires', 'quarantined', 'r:' .. text_key))
-  if created and not rejected and lives(created, expires, now, skew) then
-    return {other, quarantined == '1' and 0 or 1}
-  end
+  local created, expires, rejected = unpack(call('HMGET', at('e:', other), 'created', 'expires', 'r:' .. text_key))
+  if created and not rejected and lives(created, expires, now, skew) then return other end
 end
 add_to(at('e:', id), life, 'HSET', 'room', ARGV[15], 'open_room', ARGV[6], 'text_key', text_key,
   'answer', ARGV[7], 'cluster', ARGV[8],
@@ -124,7 +121,7 @@ for i = 22, #ARGV do
   add_to(at('t:', ARGV[i]), life, 'SADD', id)
   add_to(at('g:', id), life, 'SADD', ARGV[i])
 end
-return {id, 2}
+return id
 """
 )
 

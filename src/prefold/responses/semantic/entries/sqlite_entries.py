@@ -320,14 +320,8 @@ class SqliteEntries:
             self._meet_others(database)
             known = self._knowing(database, wording, now)
             if known is None:
-                id_ = entry.id
                 number = schema.insert_entry(database, entry, wording, answer, worth_of(entry.answer, size), size)
-                schema.confirm(database, number, id_, entry.question.principal)
-            else:
-                number, id_, is_quarantined = known
-                if not is_quarantined:
-                    schema.confirm(database, number, id_, entry.question.principal)
-                    schema.keep_wording(database, number, id_, wording, self._options.wordings)
+                schema.confirm(database, number, entry.id, entry.question.principal)
             self._make_room(database)
             database.executemany(
                 "UPDATE entries SET uses = uses + ? WHERE number = ?",
@@ -335,13 +329,13 @@ class SqliteEntries:
             )
         self._uses.clear()
         self._meet_others(database)
-        return id_
+        return known or entry.id
 
-    def _knowing(self, database: sqlite3.Connection, wording: Wording, now: float) -> tuple[int, str, bool] | None:
-        """Number, id and quarantine of the live entry that a text belongs to, if any."""
+    def _knowing(self, database: sqlite3.Connection, wording: Wording, now: float) -> str | None:
+        """Id of the live entry that a text belongs to, if any; also of one in quarantine."""
         rows = database.execute(
             """
-            SELECT e.number, e.id, e.quarantined, e.created, e.expires
+            SELECT e.id, e.created, e.expires
             FROM wordings w JOIN entries e ON e.number = w.entry
             WHERE w.text_key = ?1 AND e.room = ?2
                 AND NOT EXISTS (SELECT 1 FROM rejections r WHERE r.entry = e.number AND r.text_key = ?1)
@@ -349,9 +343,9 @@ class SqliteEntries:
             """,
             (wording.text_key, wording.room),
         )
-        for number, id_, is_quarantined, created, expires in rows:
+        for id_, created, expires in rows:
             if lives(created, expires, now):
-                return number, text_of(id_), bool(is_quarantined)
+                return text_of(id_)
         return None
 
     def _make_room(self, database: sqlite3.Connection) -> None:

@@ -2,7 +2,8 @@
 
 Each request looks for the nearest wordings. If the decision allows it, it is served; that is wrong where the intent of
 the answer is another. If not, or if it is audited, it goes to the model, whose answer, the intent, then is known: it is
-a sample for the decision, and the text becomes a wording of that answer. What is served teaches nothing.
+a sample for the decision, unless both questions are of the same words, and the text becomes a wording of that answer.
+What is served teaches nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from prefold.responses.semantic.decision.clusters import Clusters
 from prefold.responses.semantic.decision.decision import Decision, DecisionOptions, Pair, evidence
 from prefold.responses.semantic.decision.shares import Share
 from prefold.responses.semantic.entries.index import VectorIndex
+from prefold.responses.semantic.judge import same_words
 from prefold.responses.semantic.types import Embedder, Sample
 from prefold.responses.semantic.wording.facts import Facts, facts
 from prefold.responses.semantic.wording.features import pair_features
@@ -219,7 +221,7 @@ def _run(
             may = judgement.reason is None
             if may and place >= shadow and not decision.should_audit(draw()):
                 is_served, is_wrong = True, not is_same
-            else:
+            elif not same_words(text, stream.texts[wording]):
                 probability = judgement.probability
                 sample = Sample(seen, is_same, cluster, cluster, "stream", probability, may, float(place))
                 decision.learn(sample)
