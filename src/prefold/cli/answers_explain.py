@@ -118,13 +118,14 @@ def _look_up(question: Question, path: Path, embedder: str, max_wrong: float) ->
     import time
 
     from prefold.responses.semantic.allowance import Allowance
-    from prefold.responses.semantic.cache import Mode, SemanticCache, SemanticOptions
+    from prefold.responses.semantic.cache import SemanticCache
     from prefold.responses.semantic.decision.decision import DecisionOptions
     from prefold.responses.semantic.embedders import make_embedder
     from prefold.responses.semantic.embedders.embedding import Embedding
     from prefold.responses.semantic.entries.records import EntriesOptions
     from prefold.responses.semantic.entries.sqlite_entries import SqliteEntries
     from prefold.responses.semantic.judge import Judge
+    from prefold.responses.semantic.options import Mode, SemanticOptions
 
     async def run() -> Found:
         embedding = Embedding(make_embedder(embedder, os.environ), _SECONDS)

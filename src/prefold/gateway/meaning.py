@@ -23,9 +23,10 @@ from prefold.gateway.own_model import Ask, OwnModel, RecentTenants
 from prefold.responses.cache import Replay
 from prefold.responses.flights import Fetch, LiveAnswer
 from prefold.responses.guard import Breaker
-from prefold.responses.semantic.cache import Mode, SemanticCache, SemanticOptions
+from prefold.responses.semantic.cache import SemanticCache
 from prefold.responses.semantic.decision.decision import DecisionOptions
 from prefold.responses.semantic.eligibility import EligibilityOptions
+from prefold.responses.semantic.options import Mode, SemanticOptions
 from prefold.responses.semantic.question import QuestionOptions, read_question
 from prefold.responses.semantic.report import Report, make_report, require_proof
 from prefold.responses.semantic.types import Question, Reason

@@ -10,12 +10,13 @@ from prefold.errors import ModelError, PrefoldError
 from prefold.responses.cache import AnswerCache, AnswerCacheOptions
 from prefold.responses.cache import Mode as ExactMode
 from prefold.responses.semantic.allowance import Allowance
-from prefold.responses.semantic.cache import Mode, SemanticCache, SemanticOptions
+from prefold.responses.semantic.cache import SemanticCache
 from prefold.responses.semantic.decision.decision import DecisionOptions
 from prefold.responses.semantic.embedders.embedding import Embedding
 from prefold.responses.semantic.entries.records import EntriesOptions
 from prefold.responses.semantic.entries.sqlite_entries import SqliteEntries
 from prefold.responses.semantic.judge import Judge
+from prefold.responses.semantic.options import Mode, SemanticOptions
 from prefold.responses.sqlite_store import SqliteStore
 
 TASKS = (

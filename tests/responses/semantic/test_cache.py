@@ -11,9 +11,9 @@ import pytest
 
 from prefold.errors import UsageError
 from prefold.responses.cache import Mode as ExactMode
-from prefold.responses.semantic.cache import Mode
 from prefold.responses.semantic.decision.decision import DecisionOptions
 from prefold.responses.semantic.embedders import make_embedder
+from prefold.responses.semantic.options import Mode
 from prefold.responses.semantic.question import QuestionOptions, read_question
 from prefold.responses.semantic.report import read_report
 from prefold.responses.semantic.types import Reason

@@ -15,13 +15,14 @@ from prefold.errors import UsageError
 from prefold.responses.cache import AnswerCache, AnswerCacheOptions
 from prefold.responses.cache import Mode as ExactMode
 from prefold.responses.semantic.allowance import Allowance
-from prefold.responses.semantic.cache import Mode, SemanticCache, SemanticOptions
+from prefold.responses.semantic.cache import SemanticCache
 from prefold.responses.semantic.decision.decision import DecisionOptions
 from prefold.responses.semantic.embedders import make_embedder
 from prefold.responses.semantic.embedders.embedding import Embedding
 from prefold.responses.semantic.entries.records import EntriesOptions
 from prefold.responses.semantic.entries.sqlite_entries import SqliteEntries
 from prefold.responses.semantic.judge import AskModel, Judge
+from prefold.responses.semantic.options import Mode, SemanticOptions
 from prefold.responses.semantic.report import require_proof
 from prefold.responses.semantic.types import Embedder, Verifier
 from prefold.responses.sqlite_store import SqliteStore
