@@ -165,7 +165,7 @@ class GatewayApp:
         meter.ask()
         try:
             return await self._ask(parts, call, meter, turn, source)
-        except BaseException:
+        except BaseException:  # also where the client left: nobody is asked any more
             meter.asked()
             raise
 

@@ -122,7 +122,7 @@ class Gateway:
         config = self.app.parts.config
         try:
             self._meaning = await self._meaning_for(config)
-        except BaseException:
+        except BaseException:  # whatever ends the start, what is open is let go of
             await self.close()
             raise
         self.app.parts = self._parts(config, self.app.parts.access)

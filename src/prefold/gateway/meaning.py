@@ -160,7 +160,7 @@ class Meaning:
     async def _retire(self, cache: SemanticCache) -> None:
         await cache.close(_CLOSING_SECONDS)
         self._retiring.remove(cache)
-        self._retired += _counted(cache)
+        self._retired += cache.tallies
 
     # Requests
 
@@ -339,7 +339,8 @@ class Meaning:
 
     def _counted(self) -> Counter[str]:
         """What became of questions, and of what was learned, since the gateway began; names as in a report."""
-        return sum(map(_counted, (*self._caches.values(), *self._retiring)), self._retired)
+        caches = (*self._caches.values(), *self._retiring)
+        return sum((cache.tallies for cache in caches), self._retired)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -361,20 +362,6 @@ def _user(fields: Mapping[str, Any]) -> str:
         metadata.get("user_id") if isinstance(metadata, Mapping) else None,
     )
     return next((name for name in named if isinstance(name, str) and name), "")
-
-
-def _counted(cache: SemanticCache) -> Counter[str]:
-    """Counts of a cache, by the names of a report."""
-    counts = cache.counts
-    counted = Counter({reason.value: times for reason, times in counts.misses.items()})
-    counted.update(
-        hits=counts.hits,
-        learned=counts.learned,
-        aliases=counts.aliases,
-        rejected=counts.rejected,
-        unjudged=counts.unjudged,
-    )
-    return counted
 
 
 async def open_meaning(
@@ -414,7 +401,7 @@ async def open_meaning(
     meaning = Meaning(parts, config, tenants, clock=clock, monotonic=monotonic)
     try:
         await meaning.require_proof(config)
-    except BaseException:
+    except BaseException:  # whatever ends the start, what is open is let go of
         await meaning.close()
         raise
     meaning.start()

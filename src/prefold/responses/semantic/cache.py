@@ -134,6 +134,11 @@ class SemanticCache:
             unjudged=done["unjudged"],
         )
 
+    @property
+    def tallies(self) -> Counter[str]:
+        """The same by the names of a report: those of reasons, and of what else is counted."""
+        return Counter({reason.value: count for reason, count in self._misses.items()}) + self._done
+
     def refused(self, reason: Reason) -> None:
         """Count a request that may not be answered by meaning."""
         self._misses[reason] += 1
@@ -441,7 +446,7 @@ class SemanticCache:
 
     async def _flush(self) -> None:
         """Add what was counted since the last time to what the store has counted."""
-        total = Counter({reason.value: count for reason, count in self._misses.items()}) + self._done
+        total = self.tallies
         news = total - self._flushed
         if not news:
             return

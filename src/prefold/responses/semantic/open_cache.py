@@ -89,7 +89,7 @@ async def open_cache(
         if wanted is Mode.ON and not force:
             await require_proof(kept, decision or DecisionOptions())
         loaded = await asyncio.to_thread(make_embedder, embedder, environ) if isinstance(embedder, str) else embedder
-    except BaseException:
+    except BaseException:  # whatever ends the start, what is open is let go of
         await kept.close()
         raise
     cache = SemanticCache(

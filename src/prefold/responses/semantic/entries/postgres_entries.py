@@ -466,7 +466,7 @@ class PostgresEntries:
                 await database.execute("SELECT pg_advisory_xact_lock(%s)", (sql.SETTING_UP,))
                 await database.execute(sql.SCHEMA)
             await database.execute("SET search_path = prefold_meaning_1, public")
-        except BaseException:
+        except BaseException:  # nobody else will close it
             await database.close()
             raise
         self._connection = database

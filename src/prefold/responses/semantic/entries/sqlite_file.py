@@ -95,7 +95,7 @@ class SqliteFile:
         try:
             yield
             database.execute("COMMIT")
-        except BaseException:
+        except BaseException:  # whatever interrupts it, half of it never stays
             if database.in_transaction:
                 database.execute("ROLLBACK")
             raise
@@ -154,7 +154,7 @@ class SqliteFile:
             self._make_tables(database)
             self.scrub(database)  # a process that was killed may have left deleted texts in the log
             self._opened(database)
-        except BaseException:
+        except BaseException:  # nobody else will close it
             database.close()
             raise
         self._database = database
