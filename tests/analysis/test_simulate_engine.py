@@ -22,6 +22,7 @@ from prefold.core.tokens import count, pack  # noqa: E402
 from prefold.engine import request as asked  # noqa: E402
 from prefold.engine.decoder import LeanDecoder  # noqa: E402
 from prefold.engine.engine import Engine  # noqa: E402
+from prefold.engine.loading import make_pool  # noqa: E402
 from prefold.engine.model_config import ModelConfig  # noqa: E402
 from prefold.engine.options import EngineOptions  # noqa: E402
 from prefold.engine.tokenizer import Tokenizer  # noqa: E402
@@ -77,7 +78,8 @@ def engine(folder):
     tokenizer = Tokenizer(folder)
 
     def make(slots: int, policy: str) -> Engine:
-        return Engine(decoder, config, tokenizer, EngineOptions(dtype="float32", policy=policy), lambda: 0.0, slots)
+        options = EngineOptions(dtype="float32", policy=policy)
+        return Engine(decoder, config, tokenizer, options, lambda: 0.0, make_pool(config, options, slots))
 
     yield make
     torch.set_num_threads(threads)

@@ -11,7 +11,7 @@ from prefold.core.keys import SHARED, Scope  # noqa: E402 - after the check that
 from prefold.core.tokens import pack  # noqa: E402
 from prefold.engine.engine import Engine  # noqa: E402
 from prefold.engine.kv_events import BlockBook  # noqa: E402
-from prefold.engine.loading import load_decoder  # noqa: E402
+from prefold.engine.loading import load_decoder, make_pool  # noqa: E402
 from prefold.engine.options import EngineOptions  # noqa: E402
 from prefold.engine.request import Output, Request, SamplingOptions, Usage  # noqa: E402
 from prefold.engine.tokenizer import Tokenizer  # noqa: E402
@@ -97,7 +97,7 @@ def driver(default_checkpoint, default_decoders) -> Callable[..., Driver]:
                 Tokenizer(default_checkpoint.folder),
                 settings,
                 lambda: 0.0,
-                slots,
+                make_pool(default_checkpoint.config, settings, slots),
                 events,
             )
         )

@@ -4,8 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from prefold.engine.attention import KVPool, attention, padded_attention, reference_attention  # noqa: E402
-from prefold.engine.plan import Batch, Item  # noqa: E402
+from prefold.engine.attention import TorchPool, attention, padded_attention, reference_attention  # noqa: E402
+from prefold.engine.plan import Item  # noqa: E402
+from prefold.engine.slots import cut  # noqa: E402
 
 
 def randn(*shape, seed=0):
@@ -48,17 +49,30 @@ def test_merged_parts_are_the_whole():
     rows, total = 5, 20
     q, k, v = randn(total, 6, 16), randn(total, 2, 16, seed=1), randn(total, 2, 16, seed=2)
     expected, _ = textbook(q, k, v, causal=True)
-    slots = torch.randperm(30, generator=torch.Generator().manual_seed(3))[:total]
-    pool = KVPool(1, 30, 2, 16, dtype=torch.float32, device=torch.device("cpu"))
+    runs = ((11, 17), (2, 5), (20, 26), (7, 11), (28, 29))  # in the order of the tokens
+    slots = torch.cat([torch.arange(*run) for run in runs])
+    pool = TorchPool(1, 30, 2, 16, dtype=torch.float32, device=torch.device("cpu"))
     pool.k[0, slots[:15]], pool.v[0, slots[:15]] = k[:15], v[:15]
     items = (
-        Item(slice(0, rows), slots[15:], causal=True, first=True),
-        Item(torch.arange(rows), slots[:6], causal=False, first=False),
-        Item(slice(0, rows), slots[6:15], causal=False, first=False),
+        Item(((0, rows),), cut(runs, 15, 20), causal=True, first=True),
+        Item(((0, 2), (2, rows)), cut(runs, 0, 6), causal=False, first=False),
+        Item(((0, rows),), cut(runs, 6, 15), causal=False, first=False),
     )
-    batch = Batch(torch.zeros(rows), torch.arange(15, 20), slots[15:], torch.tensor([4]), items)
-    got = pool.attend(0, q[15:], k[15:], v[15:], batch, 0.25)
+    got = pool.attend(0, q[15:], k[15:], v[15:], slots[15:], pool.prepare(items), 0.25)
     torch.testing.assert_close(expected[15:], got, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_records_bring_slots_back_to_the_bit(dtype):
+    pool, other = (TorchPool(3, 20, 2, 16, dtype=dtype, device=torch.device("cpu")) for _ in range(2))
+    for seed, half in enumerate((pool.k, pool.v)):
+        half.copy_(randn(*half.shape, seed=seed).to(dtype))
+    records = pool.dump(((4, 9), (1, 3)))
+    assert (7, pool.bytes_per_token) == records.shape
+    other.load(((10, 12), (15, 20)), torch.cat((records[5:], records[:5])))
+    for ours, theirs in ((pool.k, other.k), (pool.v, other.v)):
+        assert torch.equal(ours[:, 1:3], theirs[:, 10:12])
+        assert torch.equal(ours[:, 4:9], theirs[:, 15:20])
 
 
 @pytest.mark.cuda

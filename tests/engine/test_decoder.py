@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from prefold.engine.adapter import TransformersDecoder  # noqa: E402 - after the checks that torch is there
-from prefold.engine.attention import KVPool  # noqa: E402
+from prefold.engine.attention import TorchPool  # noqa: E402
 from prefold.engine.decoder import LeanDecoder, is_lean  # noqa: E402
 from prefold.engine.model_config import ModelConfig  # noqa: E402
 from prefold.engine.plan import Batch, Item  # noqa: E402
@@ -88,17 +88,18 @@ def load(folder):
 
 def run(decoder, config, tokens, cuts):
     """Logits of every position, the prompt run in chunks that end at `cuts`."""
-    pool = KVPool(
+    pool = TorchPool(
         config.layers, len(tokens), config.kv_heads, config.head_dim, dtype=torch.float32, device=torch.device("cpu")
     )
     rows, start = [], 0
     for stop in (*cuts, len(tokens)):
         size = stop - start
-        items = [Item(slice(0, size), slice(start, stop), causal=True, first=True)]
+        items = [Item(((0, size),), ((start, stop),), causal=True, first=True)]
         if start:
-            items.append(Item(slice(0, size), slice(0, start), causal=False, first=False))
+            items.append(Item(((0, size),), ((0, start),), causal=False, first=False))
         place = torch.arange(start, stop)
-        rows.append(decoder.forward(Batch(tokens[start:stop], place, place, torch.arange(size), tuple(items)), pool))
+        plan = pool.prepare(tuple(items))
+        rows.append(decoder.forward(Batch(tokens[start:stop], place, place, torch.arange(size), plan), pool))
         start = stop
     return torch.cat(rows)
 

@@ -19,6 +19,17 @@ from prefold.engine.scheduler import Scheduler, Sequence
 from prefold.engine.slots import SlotPool, Span, SpanStore
 
 
+class PretendPool:
+    """A pool that leaves the plan as it is."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+
+    @staticmethod
+    def prepare(items):
+        return items
+
+
 class PretendEngine:
     """Runs a scheduler's steps; slot contents are the prefix that a real K and V would depend on."""
 
@@ -77,17 +88,14 @@ class PretendEngine:
         """Every row attends once to each of its own positions up to its own, and to nothing else."""
         if not chunks:
             return
-        batch = build(chunks, self.pool.capacity, torch.device("cpu"))
+        batch = build(chunks, PretendPool(self.pool.capacity), torch.device("cpu"))
         seen = [[] for _ in batch.tokens]
-        for item in batch.items:
-            rows = torch.arange(len(seen))[item.rows].tolist()
-            keys = torch.arange(self.pool.capacity)[item.keys]
+        for item in batch.attention:
+            keys = [key for start, stop in item.keys for key in range(start, stop)]
+            rows = [row for start, stop in item.rows for row in range(start, stop)]
             for place, row in enumerate(rows):
                 assert item.first == (not seen[row])
-                if item.mask is not None:
-                    seen[row] += keys[place][item.mask[place, 0, 0] == 0].tolist()
-                else:
-                    seen[row] += keys[: place + 1 if item.causal else None].tolist()
+                seen[row] += keys[: place + 1 if item.causal else None]
         expected = [
             [slot for a, b in chunk.sequence.slots(0, position + 1) for slot in range(a, b)]
             for chunk in chunks

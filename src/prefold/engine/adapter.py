@@ -15,7 +15,8 @@ import torch
 from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.masking_utils import AttentionMaskInterface
 
-from prefold.engine.attention import KVPool
+from prefold.engine.attention import TorchPool
+from prefold.engine.kv_pool import KVPool
 from prefold.engine.model_config import ModelConfig
 from prefold.engine.plan import Batch, Item
 from prefold.errors import ModelError, UnsupportedModel
@@ -54,7 +55,8 @@ def _attend(
     batch, pool = prefold
     q, k, v = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))  # (T, heads, D)
     layer: int = module.layer_idx  # type: ignore[assignment]  # every attention module in transformers has it
-    out = pool.attend(layer, q, k, v, batch, scaling if scaling is not None else q.shape[-1] ** -0.5)
+    scale = scaling if scaling is not None else q.shape[-1] ** -0.5
+    out = pool.attend(layer, q, k, v, batch.write, batch.attention, scale)
     return out.unsqueeze(0), None
 
 
@@ -106,17 +108,19 @@ class TransformersDecoder:
         tokens = torch.arange(1, length + 1, device=device) * 7 % config.vocab_size
         expected = self._model(tokens.unsqueeze(0), use_cache=False).logits[0, [cut - 1, length - 1]].float()
         self._model.set_attn_implementation(_NAME)
-        pool = KVPool(config.layers, length, config.kv_heads, config.head_dim, dtype=dtype, device=device)
+        pool = TorchPool(config.layers, length, config.kv_heads, config.head_dim, dtype=dtype, device=device)
         rows = []
         for start, stop in ((0, cut), (cut, length)):
             size = stop - start
-            items = [Item(slice(0, size), slice(start, stop), causal=True, first=True)]
+            items = [Item(((0, size),), ((start, stop),), causal=True, first=True)]
             if start:
-                items.append(Item(slice(0, size), slice(0, start), causal=False, first=False))
+                items.append(Item(((0, size),), ((0, start),), causal=False, first=False))
             place = torch.arange(start, stop, device=device)
             last = torch.tensor([size - 1], device=device)
             try:
-                rows.append(self.forward(Batch(tokens[start:stop], place, place, last, tuple(items)), pool))
+                rows.append(
+                    self.forward(Batch(tokens[start:stop], place, place, last, pool.prepare(tuple(items))), pool)
+                )
             except (RuntimeError, TypeError, ValueError, AttributeError) as error:
                 reason = str(error).splitlines()[0]
                 raise UnsupportedModel(

@@ -1,4 +1,4 @@
-"""K/V pool and attention over it.
+"""The K/V pool on torch's own kernels, for any device; the reference for every other pool.
 
 Shapes: `T` tokens of a batch, `H` query heads, `N` K/V heads with `G = H / N` query heads each, `D` head size.
 """
@@ -6,14 +6,39 @@ Shapes: `T` tokens of a batch, `H` query heads, `N` K/V heads with `G = H / N` q
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from dataclasses import dataclass
 
 import torch
 
-from prefold.engine.plan import Batch
+from prefold.engine.plan import Item
+from prefold.engine.slots import Runs, length
+
+PADDED_MAX = 512
+"""Single rows with at most this many keys are padded to a common length and attend in one call, where a call of its own
+would cost each of them more than gathering its keys."""
 
 
-class KVPool:
-    """K and V of every layer for `slots` tokens, and one scratch slot behind them.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """An item of a plan, or several single rows at once, as torch indexes tensors.
+
+    Attributes:
+        rows: which rows of the batch, a slice or int64 indices; R of them.
+        keys: which slots. A slice or (L,) int64: all rows attend to these. (R, L) int64: each row to its own.
+        causal, first: as in `Item`.
+        mask: (R, 1, 1, L) float32, with (R, L) keys: 0 for a key, -inf for padding.
+    """
+
+    rows: slice | torch.Tensor
+    keys: slice | torch.Tensor
+    causal: bool
+    first: bool
+    mask: torch.Tensor | None = None
+
+
+class TorchPool:
+    """See `KVPool`; K and V are stored as they are.
 
     Attributes:
         k, v: (layers, slots + 1, N, D)
@@ -26,48 +51,103 @@ class KVPool:
         # Not cleared: the operating system hands out pages as they are first written.
         self.k = torch.empty(shape, dtype=dtype, device=device)
         self.v = torch.empty(shape, dtype=dtype, device=device)
-        self.scratch = slots
+        self.capacity = slots
+        self.bytes_per_token = 2 * layers * kv_heads * head_dim * dtype.itemsize
+        self.format = str(dtype).removeprefix("torch.")
+
+    def prepare(self, items: tuple[Item, ...]) -> tuple[_Part, ...]:
+        """See `KVPool`."""
+        parts: list[_Part] = []
+        buckets: defaultdict[int, list[Item]] = defaultdict(list)
+        for item in items:
+            keys = length(item.keys)
+            if item.first and not item.causal and length(item.rows) == 1 and keys <= PADDED_MAX and self._on_cpu:
+                buckets[max(64, 1 << (keys - 1).bit_length())].append(item)
+            else:
+                parts.append(_Part(self._index(item.rows), self._index(item.keys), item.causal, item.first))
+        return (*(self._padded(bucket) for bucket in buckets.values()), *parts)
+
+    def _padded(self, items: list[Item]) -> _Part:
+        """Single rows, each with keys of its own, as one part."""
+        longest = max(length(item.keys) for item in items)
+        keys = torch.empty((len(items), longest), dtype=torch.int64)
+        mask = torch.zeros((len(items), 1, 1, longest))
+        for place, item in enumerate(items):
+            size = length(item.keys)
+            keys[place, :size] = _indices(item.keys)
+            # Padding repeats a real key: even at weight 0, whatever lies in an unused slot could be NaN.
+            keys[place, size:] = item.keys[0][0]
+            mask[place, :, :, size:] = -torch.inf
+        rows = torch.tensor([item.rows[0][0] for item in items])
+        return _Part(rows, keys, causal=False, first=True, mask=mask)
 
     def attend(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, batch: Batch, scale: float
+        self,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        write: torch.Tensor,
+        plan: tuple[_Part, ...],
+        scale: float,
     ) -> torch.Tensor:
-        """Store the batch's K and V, then attend.
-
-        Args:
-            layer: which layer.
-            q: (T, H, D)
-            k: (T, N, D), rotated to its positions.
-            v: (T, N, D)
-            batch: where K and V go, and which keys each row sees.
-            scale: factor on the products of queries and keys.
-
-        Returns:
-            (T, H, D) in the dtype of `q`.
-        """
+        """See `KVPool`."""
         keys, values = self.k[layer], self.v[layer]
-        keys.index_copy_(0, batch.write, k)
-        values.index_copy_(0, batch.write, v)
-        single = len(batch.items) == 1
+        keys.index_copy_(0, write, k)
+        values.index_copy_(0, write, v)
         out = torch.empty_like(q)
         lse = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device)
-        for item in batch.items:
-            picked = q[item.rows], keys[item.keys], values[item.keys]
-            if item.mask is not None:
-                part, part_lse = padded_attention(*picked, item.mask, scale=scale)
+        for part in plan:
+            picked = q[part.rows], keys[part.keys], values[part.keys]
+            if part.mask is not None:
+                result, result_lse = padded_attention(*picked, part.mask, scale=scale)
             else:
-                part, part_lse = attention(*picked, causal=item.causal, scale=scale)
-            if single:
-                return part
-            if item.first:
-                out[item.rows] = part
-                lse[item.rows] = part_lse
+                result, result_lse = attention(*picked, causal=part.causal, scale=scale)
+            if len(plan) == 1:
+                return result
+            if part.first:
+                out[part.rows] = result
+                lse[part.rows] = result_lse
             else:
-                before = lse[item.rows]
-                total = torch.logaddexp(before, part_lse)
-                old, new = torch.exp(before - total).unsqueeze(-1), torch.exp(part_lse - total).unsqueeze(-1)
-                out[item.rows] = (out[item.rows] * old + part * new).to(out.dtype)
-                lse[item.rows] = total
+                before = lse[part.rows]
+                total = torch.logaddexp(before, result_lse)
+                old, new = torch.exp(before - total).unsqueeze(-1), torch.exp(result_lse - total).unsqueeze(-1)
+                out[part.rows] = (out[part.rows] * old + result * new).to(out.dtype)
+                lse[part.rows] = total
         return out
+
+    def dump(self, runs: Runs) -> torch.Tensor:
+        """See `KVPool`; a record is (layers, 2, N, D)."""
+        layers, _, kv_heads, size = self.k.shape
+        records = torch.empty((length(runs), layers, 2, kv_heads, size), dtype=self.k.dtype)
+        at = 0
+        for start, stop in runs:
+            for half, source in enumerate((self.k, self.v)):
+                records[at : at + stop - start, :, half] = source[:, start:stop].transpose(0, 1)
+            at += stop - start
+        return records.view(len(records), -1).view(torch.uint8)
+
+    def load(self, runs: Runs, records: torch.Tensor) -> None:
+        """See `KVPool`."""
+        layers, _, kv_heads, size = self.k.shape
+        numbers = records.view(self.k.dtype).view(-1, layers, 2, kv_heads, size)
+        at = 0
+        for start, stop in runs:
+            for half, target in enumerate((self.k, self.v)):
+                target[:, start:stop] = numbers[at : at + stop - start, :, half].transpose(0, 1)
+            at += stop - start
+
+    @property
+    def _on_cpu(self) -> bool:
+        return self.k.device.type == "cpu"
+
+    def _index(self, runs: Runs) -> slice | torch.Tensor:
+        return slice(*runs[0]) if len(runs) == 1 else _indices(runs).to(self.k.device)
+
+
+def _indices(runs: Runs) -> torch.Tensor:
+    """Single slots or rows, (L,) int64."""
+    return torch.cat([torch.arange(start, stop) for start, stop in runs])
 
 
 def attention(

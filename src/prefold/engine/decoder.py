@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch.nn import functional
 
-from prefold.engine.attention import KVPool
+from prefold.engine.kv_pool import KVPool
 from prefold.engine.model_config import ModelConfig
 from prefold.engine.plan import Batch
 from prefold.errors import ModelError, UnsupportedModel
@@ -145,25 +145,51 @@ class LeanDecoder:
     @torch.inference_mode()
     def forward(self, batch: Batch, pool: KVPool) -> torch.Tensor:
         """See `Decoder`."""
-        config = self.config
-        heads, kv_heads, size = config.heads, config.kv_heads, config.head_dim
-        scale = size**-0.5
-        hidden = functional.embedding(batch.tokens, self._embedding)  # (T, W)
-        cos = self._cos[batch.positions].unsqueeze(1)  # (T, 1, D)
-        sin = self._sin[batch.positions].unsqueeze(1)
-        for index, layer in enumerate(self._layers):
-            qkv = layer.qkv(self._rms_norm(hidden, layer.input_norm))
-            qkv = qkv.view(-1, heads + 2 * kv_heads, size)
-            qk, v = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
-            if layer.q_norm is not None and layer.k_norm is not None:
-                q, k = qk[:, :heads], qk[:, heads:]
-                qk = torch.cat((self._rms_norm(q, layer.q_norm), self._rms_norm(k, layer.k_norm)), dim=1)
-            qk = qk * cos + _rotate_half(qk) * sin
-            attended = pool.attend(index, qk[:, :heads], qk[:, heads:], v, batch, scale)  # (T, H, D)
-            hidden = hidden + layer.output(attended.reshape(-1, heads * size))
-            gate, up = layer.gate_up(self._rms_norm(hidden, layer.output_norm)).chunk(2, dim=-1)
-            hidden = hidden + layer.down(functional.silu(gate) * up)
-        return self._head(self._rms_norm(hidden[batch.samples], self._norm)).float()
+        hidden = self.embed(batch.tokens)
+        rotation = self.rotation(batch.positions)
+        for layer in range(self.config.layers):
+            q, k, v = self.project(layer, hidden, rotation)
+            attended = pool.attend(layer, q, k, v, batch.write, batch.attention, self.scale)
+            hidden = self.finish(layer, hidden, attended)
+        return self.logits(hidden[batch.samples])
+
+    @property
+    def scale(self) -> float:
+        """Factor on the products of queries and keys."""
+        return float(self.config.head_dim**-0.5)
+
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """What layer 0 takes: (T,) to (T, W)."""
+        return functional.embedding(tokens, self._embedding)
+
+    def rotation(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosine and sine for `project`, each (T, 1, D)."""
+        return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
+
+    def project(
+        self, index: int, hidden: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """A layer up to its attention: (T, W) to Q (T, H, D), K and V (T, N, D), Q and K rotated."""
+        layer, heads, kv_heads = self._layers[index], self.config.heads, self.config.kv_heads
+        qkv = layer.qkv(self._rms_norm(hidden, layer.input_norm)).view(-1, heads + 2 * kv_heads, self.config.head_dim)
+        qk, v = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
+        if layer.q_norm is not None and layer.k_norm is not None:
+            q, k = qk[:, :heads], qk[:, heads:]
+            qk = torch.cat((self._rms_norm(q, layer.q_norm), self._rms_norm(k, layer.k_norm)), dim=1)
+        cos, sin = rotation
+        qk = qk * cos + rotate_half(qk) * sin
+        return qk[:, :heads], qk[:, heads:], v
+
+    def finish(self, index: int, hidden: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+        """A layer from its attention on: (T, W) and (T, H, D) to what the next one takes, (T, W)."""
+        layer = self._layers[index]
+        hidden = hidden + layer.output(attended.reshape(len(attended), -1))
+        gate, up = layer.gate_up(self._rms_norm(hidden, layer.output_norm)).chunk(2, dim=-1)
+        return hidden + layer.down(functional.silu(gate) * up)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """What the last layer gave, (S, W), to (S, V) float32."""
+        return self._head(self._rms_norm(hidden, self._norm)).float()
 
     def _rms_norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         wide = x.float()
@@ -171,7 +197,8 @@ class LeanDecoder:
         return weight * wide.to(x.dtype)
 
 
-def _rotate_half(x: torch.Tensor) -> torch.Tensor:
+def rotate_half(x: torch.Tensor) -> torch.Tensor:
+    """The halves of the last dimension exchanged, the first one negated: the quarter turn of rotary embedding."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat((-second, first), dim=-1)
 

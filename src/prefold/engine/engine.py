@@ -17,9 +17,9 @@ from prefold.core.policies import POLICIES
 from prefold.core.tokens import count, unpack
 from prefold.engine import sampling
 from prefold.engine.answer import AnswerText
-from prefold.engine.attention import KVPool
 from prefold.engine.decoder import Decoder
 from prefold.engine.kv_events import BlockBook
+from prefold.engine.kv_pool import KVPool
 from prefold.engine.model_config import ModelConfig
 from prefold.engine.options import EngineOptions
 from prefold.engine.plan import build
@@ -77,7 +77,7 @@ class Engine:
         tokenizer: for stops and text.
         options: see `EngineOptions`.
         clock: monotonic seconds.
-        slots: tokens of K/V.
+        kv: K and V; as many tokens are cached as it has slots.
         events: told which blocks the cache holds, where somebody wants to know.
     """
 
@@ -88,29 +88,22 @@ class Engine:
         tokenizer: Tokenizer,
         options: EngineOptions,
         clock: Callable[[], float],
-        slots: int,
+        kv: KVPool,
         events: BlockBook | None = None,
     ) -> None:
         self.config = config
         self.tokenizer = tokenizer
         self.options = options
         self.times = StepTimes()
-        self.pool = SlotPool(slots)
+        self.pool = SlotPool(kv.capacity)
         store = SpanStore(self.pool) if events is None else events.store(self.pool)
         self.cache: Cache[Span] = Cache(
-            slots, store, Span((), 0, 0), policy=POLICIES[options.policy](), grain=options.grid
+            kv.capacity, store, Span((), 0, 0), policy=POLICIES[options.policy](), grain=options.grid
         )
         self.scheduler = Scheduler(self.cache, self.pool, options, None if events is None else events.ready)
         self.events = events
         self.device = torch.device(options.device)
-        self.kv = KVPool(
-            config.layers,
-            slots,
-            config.kv_heads,
-            config.head_dim,
-            dtype=getattr(torch, options.dtype),
-            device=self.device,
-        )
+        self.kv = kv
         self._decoder = decoder
         self._clock = clock
         self._arrivals = 0
@@ -258,7 +251,7 @@ class Engine:
         if not chunks:
             self._refuse_oldest()
             return False
-        batch = build(chunks, self.kv.scratch, self.device)
+        batch = build(chunks, self.kv, self.device)
         sampled = [chunk.sequence for chunk in chunks if chunk.sample]
         planned = self._clock()
         try:

@@ -8,10 +8,13 @@ from collections.abc import Callable
 import torch
 
 from prefold.core.units import format_bytes
+from prefold.engine.attention import TorchPool
 from prefold.engine.checkpoint import Checkpoint
 from prefold.engine.decoder import Decoder, LeanDecoder, is_lean
 from prefold.engine.engine import Engine
 from prefold.engine.kv_events import BlockBook, Publisher
+from prefold.engine.kv_pool import KVPool
+from prefold.engine.model_config import ModelConfig
 from prefold.engine.options import EngineOptions
 from prefold.engine.size import KVShape
 from prefold.engine.tokenizer import Tokenizer
@@ -56,7 +59,19 @@ def load_engine(
     events = None
     if options.kv_events:
         events = BlockBook(checkpoint.name, Publisher(options.kv_events, options.kv_replay))
-    return Engine(decoder, config, tokenizer, options, clock, slots, events)
+    return Engine(decoder, config, tokenizer, options, clock, make_pool(config, options, slots), events)
+
+
+def make_pool(config: ModelConfig, options: EngineOptions, slots: int) -> KVPool:
+    """K and V for `slots` tokens, in the form that the options ask for."""
+    return TorchPool(
+        config.layers,
+        slots,
+        config.kv_heads,
+        config.head_dim,
+        dtype=getattr(torch, options.dtype),
+        device=torch.device(options.device),
+    )
 
 
 def load_decoder(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> Decoder:

@@ -3,18 +3,23 @@
 Attention is planned as items. An item is a set of query rows and one run of keys; an item over the tokens of a chunk
 itself is causal, one over what lies before them is not. Rows whose sequences share a tree node become one item, so
 that its K and V are read once for all of them. Each row may be in several items; the partial results are merged by
-their log-sum-exp, which is exact (Milakov and Gimelshein, 2018).
+their log-sum-exp, which is exact (Milakov and Gimelshein, 2018). Items are plain numbers: what a pool makes of them is
+its own affair.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from prefold.engine.scheduler import Chunk
 from prefold.engine.slots import Runs, cut, join, length
+
+if TYPE_CHECKING:
+    from prefold.engine.kv_pool import KVPool
 
 SHARED_MIN = 256
 """Keys times queries from which on a shared run of keys is worth an item of its own: below, merging costs more."""
@@ -22,28 +27,22 @@ SHARED_MIN = 256
 ALONE_MIN = 1024
 """Keys from which on a run that does not adjoin the others is cheaper to merge than to gather."""
 
-PADDED_MAX = 512
-"""Single rows with at most this many keys are padded to a common length and attend in one call, where a call of its own
-would cost each of them more than gathering its keys."""
 
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Item:
     """Queries and their keys.
 
     Attributes:
-        rows: which rows of the batch, a slice or int64 indices; R of them.
-        keys: which slots. A slice or (L,) int64: all rows attend to these. (R, L) int64: each row to its own.
-        causal: row `i` sees only the first `i + 1` keys; then `L` is `R`.
+        rows: which rows of the batch; `R` of them.
+        keys: which slots; `L` of them.
+        causal: row `i` sees only the first `i + 1` keys; then `L` is `R`. Otherwise all rows see all keys.
         first: the rows have no result yet; otherwise this one is merged into theirs.
-        mask: (R, 1, 1, L) float32, with (R, L) keys: 0 for a key, -inf for padding.
     """
 
-    rows: slice | torch.Tensor
-    keys: slice | torch.Tensor
+    rows: Runs
+    keys: Runs
     causal: bool
     first: bool
-    mask: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,25 +54,25 @@ class Batch:
         positions: (T,) int64.
         write: (T,) int64, the slot for each token's K and V; the scratch slot for those that need none.
         samples: (S,) int64, the rows whose logits are wanted.
-        items: attention, in order.
+        attention: the items, as the pool prepared them.
     """
 
     tokens: torch.Tensor
     positions: torch.Tensor
     write: torch.Tensor
     samples: torch.Tensor
-    items: tuple[Item, ...]
+    attention: Any
 
 
-def build(chunks: list[Chunk], scratch: int, device: torch.device) -> Batch:
+def build(chunks: list[Chunk], pool: KVPool, device: torch.device) -> Batch:
     """Turn chunks into tensors.
 
     Args:
         chunks: from `Scheduler.schedule`.
-        scratch: the slot to which K and V go that nobody will read.
+        pool: where K and V go.
         device: where the model is.
     """
-    planner = _Planner(device)
+    planner = _Planner()
     samples: list[int] = []
     positions: list[torch.Tensor] = []
     writes: list[torch.Tensor] = []
@@ -83,7 +82,7 @@ def build(chunks: list[Chunk], scratch: int, device: torch.device) -> Batch:
         positions.append(torch.arange(chunk.start, chunk.stop))
         unwritten = min(max(chunk.write_from - chunk.start, 0), size)
         if unwritten:
-            writes.append(torch.full((unwritten,), scratch))
+            writes.append(torch.full((unwritten,), pool.capacity))
         places = chunk.sequence.slots(chunk.start + unwritten, chunk.stop)
         writes += [torch.arange(start, stop) for start, stop in places]
         planner.add(chunk, row)
@@ -96,7 +95,7 @@ def build(chunks: list[Chunk], scratch: int, device: torch.device) -> Batch:
         torch.cat(positions).to(device),
         torch.cat(writes).to(device),
         torch.tensor(samples, dtype=torch.int64, device=device),
-        planner.items(),
+        pool.prepare(planner.items()),
     )
 
 
@@ -105,8 +104,7 @@ Rows = tuple[int, int]
 
 
 class _Planner:
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self) -> None:
         self._pieces: dict[tuple[int, int], tuple[Runs, list[Rows]]] = {}
         self._chunks: list[tuple[Rows, int, Chunk]] = []
 
@@ -129,13 +127,12 @@ class _Planner:
         for runs, users in self._pieces.values():
             by_users[tuple(users)].append(runs)
         own: list[Item] = []
-        single: list[tuple[int, Runs]] = []
         merged: list[Item] = []
         loose: defaultdict[Rows, list[Runs]] = defaultdict(list)
         for group, parts in by_users.items():
             shared_keys = join(*parts)
             if len(group) > 1 and length(shared_keys) * length(group) >= SHARED_MIN:
-                merged.append(Item(self._index(join(group)), self._index(shared_keys), causal=False, first=False))
+                merged.append(Item(join(group), shared_keys, causal=False, first=False))
             else:
                 for rows in group:
                     loose[rows] += parts
@@ -147,43 +144,10 @@ class _Planner:
                 before = tuple(run for run in before if run[1] - run[0] < ALONE_MIN)
             itself = chunk.sequence.slots(chunk.start, chunk.stop)
             if chunk.stop - chunk.start == 1:
-                single.append((rows[0], join(before, itself)))  # the newest token sees all of it: no mask
+                own.append(Item((rows,), join(before, itself), causal=False, first=True))  # the newest token sees all
             else:
-                own.append(Item(slice(*rows), self._index(itself), causal=True, first=True))
+                own.append(Item((rows,), itself, causal=True, first=True))
                 if before:
                     apart.append(before)
-            merged += [Item(slice(*rows), self._index(runs), causal=False, first=False) for runs in apart]
-        return (*self._single_rows(single), *own, *merged)
-
-    def _single_rows(self, single: list[tuple[int, Runs]]) -> list[Item]:
-        """Items for single rows, those with few keys padded together by length."""
-        items: list[Item] = []
-        buckets: defaultdict[int, list[tuple[int, Runs]]] = defaultdict(list)
-        for row, runs in single:
-            if length(runs) <= PADDED_MAX and self._device.type == "cpu":
-                buckets[max(64, 1 << (length(runs) - 1).bit_length())].append((row, runs))
-            else:
-                items.append(Item(slice(row, row + 1), self._index(runs), causal=False, first=True))
-        for bucket in buckets.values():
-            longest = max(length(runs) for _, runs in bucket)
-            keys = torch.empty((len(bucket), longest), dtype=torch.int64)
-            mask = torch.zeros((len(bucket), 1, 1, longest))
-            for place, (_, runs) in enumerate(bucket):
-                size = length(runs)
-                keys[place, :size] = _slots(runs)
-                # Padding repeats a real key: even at weight 0, whatever lies in an unused slot could be NaN.
-                keys[place, size:] = runs[0][0]
-                mask[place, :, :, size:] = -torch.inf
-            rows = self._index(join(tuple((row, row + 1) for row, _ in bucket)))
-            items.append(Item(rows, keys, causal=False, first=True, mask=mask))
-        return items
-
-    def _index(self, runs: Runs) -> slice | torch.Tensor:
-        if len(runs) == 1:
-            return slice(*runs[0])
-        return _slots(runs).to(self._device)
-
-
-def _slots(runs: Runs) -> torch.Tensor:
-    """Single slots, (L,) int64."""
-    return torch.cat([torch.arange(start, stop) for start, stop in runs])
+            merged += [Item((rows,), runs, causal=False, first=False) for runs in apart]
+        return (*own, *merged)
