@@ -196,14 +196,13 @@ def test_another_answer_becomes_a_stored_negative(tmp_path, minilm):
             entry = await entry_of(bench, annual)
             await bench.cache.vet(entry)
             bench.clock.now += 4_000  # the exact answers are over
-            before = bench.cache.counts.rejected
             found = await bench.cache.explain(question_of(monthly))
-            assert entry == found.verdict.candidate.entry
+            assert (None, entry) == (found.verdict.reason, found.verdict.candidate.entry)
             await bench.cache.entries.reject(entry, monthly)
             found = await bench.cache.explain(question_of(monthly))
-            assert Reason.REJECTED == found.verdict.reason
+            assert entry != found.verdict.candidate.entry
+            assert [True] == [other.rejected for other in found.verdict.others if other.entry == entry]
             assert ("It costs 9 euros.", False) == await bench.ask(monthly)
-            assert before + 1 == bench.cache.counts.rejected
 
     asyncio.run(run())
 
@@ -318,16 +317,21 @@ def test_the_same_words_again_prove_nothing(tmp_path, minilm):
     asyncio.run(run())
 
 
-def test_a_pair_that_was_rejected_is_no_sample_again(tmp_path, minilm):
+def test_a_pair_that_was_rejected_is_not_judged_again(tmp_path, minilm):
     model = Model({second(ROUTER): "Ask your provider."})
+    judged = []
+
+    async def counted(messages, partition):
+        judged.append(messages)
+        return "DIFFERENT"
 
     async def run():
-        async with opened(tmp_path, minilm, model=model) as bench:
+        async with opened(tmp_path, minilm, model=model, judge=counted) as bench:
             await bench.ask(first(ROUTER), who="ann")
             for blanks in range(2):
                 await bench.ask(second(ROUTER) + " " * blanks, who="ben")
                 assert await bench.cache.delete(await entry_of(bench, second(ROUTER)))  # the first is near again
-            assert 1 == misses(bench)[Reason.REJECTED]
+            assert (1, 1) == (misses(bench)[Reason.REJECTED], len(judged))
             (pool,) = await bench.cache.entries.pools()
             assert [False] == [sample.same for sample in await bench.cache.entries.samples(pool)]
 

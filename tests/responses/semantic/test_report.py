@@ -72,8 +72,8 @@ def test_a_proof_of_earlier_probabilities_passes_nothing_while_nothing_reaches_t
 
 def test_what_a_guard_holds_back_is_no_part_of_the_proof():
     guarded = tuple(value or float(name == "guard_operand") for name, value in zip(EVIDENCE, FEATURES, strict=True))
-    (pool,) = make_report({"p": [sample(features=guarded)] * 20}, {}, DecisionOptions(max_wrong=0.1)).pools
-    assert (20, Share(0, 0), 1.0, False) == (pool.samples, pool.wrong, pool.bound, pool.passes)
+    (pool,) = make_report({"p": [sample(features=guarded)] * 10}, {}, DecisionOptions(max_wrong=0.1)).pools
+    assert (10, Share(0, 0), 1.0, False) == (pool.samples, pool.wrong, pool.bound, pool.passes)
 
 
 def test_wrong_ones_are_counted_by_route_and_set_the_proof_back():

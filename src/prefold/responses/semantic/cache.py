@@ -173,7 +173,8 @@ class SemanticCache:
         if not candidates:
             return Found(question, Verdict(Reason.NO_CANDIDATE), vector=vector)
         decision, clusters = await self._learned.about(question, len(vector), self._options.store_seconds)
-        weighed = weigh(question, vector, candidates, clusters, self._embedding.tokens)
+        possible = [candidate for candidate in candidates if not candidate.rejected] or candidates
+        weighed = weigh(question, vector, possible, clusters, self._embedding.tokens)
         verdict = await self._judged(question, weighed, decision, tuple(candidates))
         if not weighed.has_tokens and verdict.probability >= _WORTH_A_LOOK:
             self._embedding.prepare(weighed.candidate.wording)  # for the next question near it; this one does not wait
@@ -327,7 +328,7 @@ class SemanticCache:
         try:
             finding = await self._compare(found, answer)
             candidate = found.verdict.candidate
-            if candidate is not None and finding is not None and _is_news(candidate, found.question):
+            if candidate is not None and finding is not None and not same_words(candidate.wording, found.question.text):
                 await self._record(found, candidate, is_same=finding is Finding.SAME)
             if candidate is not None and finding is Finding.SAME:
                 await self._add_wording(found, candidate)
@@ -342,7 +343,7 @@ class SemanticCache:
     async def _compare(self, found: Found, answer: Answer) -> Finding | None:
         """Whether the candidate's answer says the same; None where there is none, or nobody may look."""
         candidate = found.verdict.candidate
-        if candidate is None or candidate.quarantined:
+        if candidate is None or candidate.quarantined or candidate.rejected:
             return None
         kept = await self.entries.answer(candidate.entry)
         if kept is None:
@@ -473,11 +474,6 @@ def _barrier(candidate: Candidate, principals: int) -> Reason | None:
     if not candidate.vetted and candidate.principals < principals:
         return Reason.UNCONFIRMED
     return None
-
-
-def _is_news(candidate: Candidate, question: Question) -> bool:
-    """Whether a judged pair is a sample: neither the same words again, which prove nothing, nor rejected before."""
-    return not candidate.rejected and not same_words(candidate.wording, question.text)
 
 
 def _would_serve(verdict: Verdict) -> bool:

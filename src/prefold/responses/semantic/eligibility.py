@@ -98,7 +98,8 @@ _HARMLESS_TIME = _any(
 )
 _NEWEST = _any(
     r"\b(?:current|presently|latest|newest|up[- ]to[- ]date|up to the minute)\b|\bmost (?:recent|current)(?:ly)?\b",
-    r"\bas of\b|\bstill (?:open|alive|raining|president|in office)\b|\bnext (?:holiday|election|game|match|season)\b",
+    r"\bas of\b|\bstill (?:open|alive|raining|president|in office)\b|\bnext (?:holiday|election|game|match|season"
+    r"|train|bus|flight|ferry|tram|departure|show|concert|episode|release|update|launch|eclipse|full moon)\b",
 )
 _UNIT = r"(?:minute|hour|day|week|month|year)s?"
 _WEEKDAY = r"(?:sun|mon|tues|wednes|thurs|fri|satur)day"
@@ -106,10 +107,19 @@ _THE_DAY = _any(
     r"\b(?:now|nowadays|today|tonight|tomorrow|yesterday|currently|recent|recently|these days|so far|earlier)\b",
     r"\bat (?:the|this) (?:moment|present|point|time)\b",
     r"\b(?:this|coming) (?:week|weekend|month|quarter|year|season|morning|afternoon|evening|spring|summer|autumn"
-    r"|fall|winter)\b",
+    rf"|fall|winter|christmas|easter|{_WEEKDAY})\b",
     rf"\b(?:last|past|next) (?:night|week|weekend|month|quarter|year|summer|winter|season|{_WEEKDAY})\b",
     rf"\bin (?:the )?(?:next|coming) (?:few |\w+ )?{_UNIT}\b|\b{_UNIT} ago\b|\bin \d+ days\b",
 )
+_OFFICE = (
+    r"(?:president|prime minister|chancellor|king|queen|monarch|pope|minister|secretary|governor|mayor|senator|speaker"
+    r"|ambassador|ceo|cto|cfo|chief executive|chair(?:man|woman|person)?|head of (?:state|government)|leader|owner"
+    r"|coach|captain|champion|record holder|richest (?:man|woman|person))"
+)
+"""What is held by somebody until somebody else holds it."""
+_GOODS = r"(?:bitcoins?|btc|ethereum|eth|crypto|gold|silver|oil|gas|petrol|diesel|dollar|euro|pound|yen|yuan)"
+"""What has another price every day."""
+_FEASTS = r"(?:christmas|easter|ramadan|eid|diwali|hanukkah|passover|lent|thanksgiving|halloween|(?:chinese )?new year)"
 _FIRST_PERSON = re.compile(r"\b(?:i|we|i've|we've|i'm|im|we're|i'd|i'll|my|our|me)\b", re.IGNORECASE)
 _ASKED = _any(
     r"^\W*(?:(?:please|and|so|hi|hey|hello|ok|okay|can you|could you)\W+)*(?:who|whose|what|when|where|which|is|are"
@@ -133,12 +143,30 @@ _LIVE = _any(
     r"| is) (?:the )?traffic\b",
     r"\bwhat(?:'s| is| are) (?:the |your )?(?:\w+ ){0,2}exchange rates?\b(?! (?:based|calculated|set|determined|work"
     r"|come))|\bhow (?:many|much) \w+ (?:is|are|for|in|do) .*\bworth\b",
-    r"\b(?:who won|what's the score|what is the score|score of) the (?:game|match)\b|\b(?:wait|wait time) at\b",
+    r"\bwho won the (?:game|match)\b|\b(?:wait|wait time) at\b|\btrending\b|\b(?:sunrise|sunset|(?:high|low) tide)\b",
+    r"\bwhat(?:'s| is| was) the score\b|\bscore (?:of|in|for) (?:the )?[^.?!]{0,30}\b(?:game|match|final)\b"
+    r"|\bwho(?:'s| is) (?:winning|leading|ahead|playing)\b",
+    rf"\bwho(?:'?s| is| are)\b (?:the |our )?(?:[\w'-]+ ){{0,3}}{_OFFICE}s?\b|\bwho (?:runs|leads|heads|chairs|owns)\b",
+    rf"\bhow much (?:is|are|does|do) (?:an? |the |one )?(?:\w+ )?{_GOODS}(?: worth| cost| trading)?\W*$",
+    r"(?:^|[.?!,])\W*(?:is|are) (?!my\b|our\b)[\w.' -]{1,40} (?:down|offline|delayed|cancell?ed|sold out|on strike"
+    r"|(?:in|out of) stock|crowded|busy|running late|up and running)\W*$",
+    r"(?:\b(?:is|are) there (?:an?|any)|^\W*any) (?:\w+ )?(?:outages?|delays?|disruptions?|closures?|strikes?|queues?"
+    r"|roadworks|vacanc(?:y|ies)|(?:seats?|tickets?) left)\b",
+    rf"\bhow many {_UNIT}(?: are there| is it| are left)? (?:(?:until|till|since) (?!(?:my|i|we|it|the|you)\b)"
+    rf"|(?:to|before) {_FEASTS}\b)",
+    rf"\b(?:when(?:'s| is)|how long (?:is it )?(?:until|till|to|before)) {_FEASTS}\b",
+)
+_OFFICE_ZH = (
+    r"(?:总统|总理|首相|主席|国王|女王|教皇|州长|省长|市长|部长|总裁|董事长|首席执行官|ceo|校长|主教练|队长|首富)"
 )
 _NOW_ZH = re.compile(
     r"今天|今日|今晚|今早|今夜|今年|明天|明日|明晚|明年|昨天|昨日|昨晚|前天|后天|去年|本周|本月|本年|本季|这周|这个?星期"
     r"|这个?月|上周|上个?月|上个?星期|下周|下个?月|下个?星期|最新|最近|近期|近日|现在|目前|当前|眼下|如今|此刻|此时|刚刚|刚才|截至|截止到"
-    r"|实时|现任|现价|几点[了钟]?(?:[？?]|$)|(?<!第)几号|星期几|周几|天气|气温|下雨|股价|汇率|油价|金价|(?:什么|哪些|今日|头条|看)新闻|头条|热搜|路况"
+    r"|这会儿?|这阵子|这几天|今儿|明儿|昨儿|实时|现任|现价|几点[了钟]?(?:[？?]|$)|(?<!第)几号|星期几|周几|天气|气温|下雨|股价|汇率|油价|金价|(?:什么|哪些|今日|头条|看)新闻|头条|热搜|路况"
+    rf"|{_OFFICE_ZH}(?:是|叫)(?:谁|哪[位个]|什么名字)|谁是[^，。？！,?!]{{0,12}}{_OFFICE_ZH}"
+    r"|[离距][^，。？！,?!]{1,12}(?:几|多少)(?:天|周|个?星期|个?月|年|小时)|还[有剩](?:几|多少)天[^，。？！,?!]{0,8}(?:[？?]|$)"
+    r"|下一(?:班|趟|场|届)|堵(?:车|不堵)(?:[吗么没？?]|$)|(?:晚点|延误|停电|停运|停水|有货|缺货|售罄|开门|营业|开着|关门)了?[吗么没]",
+    re.IGNORECASE,
 )
 _HARMLESS_ZH = re.compile(
     r"从现在起|今年\d{1,3}岁|[出体表呈实]现在|从现在开始|从今以后|最近的(?!新|一次)|当前(?:密码|地址|页面|目录)"
@@ -215,6 +243,15 @@ _OWN = _any(
     r"|received|order|ordered|buy|earn|taken?)\b",
     r"\bam i (?:overdrawn|eligible|approved|late|behind|registered|enrolled|signed up|covered|insured|scheduled|due"
     r"|in debt|over)\b",
+    # "Which plan am I on", "is there anything on my calendar", "what did they say about my results"
+    r"\b(?:which|what) [\w' ]{1,30} (?:am|are|was|were) (?:i|we) (?:on|in|with|at|using|paying|enrolled|subscribed"
+    r"|registered|assigned)\b",
+    rf"\b(?:is|are|was|were) there (?:any\w*|something)\b(?![^.?!]*\b(?:fees?|charges?|costs?|limits?|ways?)\b)"
+    rf"[^.?!]{{0,30}}\b(?:on {_MINE}\b|(?:in|for) {_MINE} (?:account|calendar|inbox|cart|basket|list|name|wallet)\b)",
+    r"\bwho (?:else )?(?:has(?! to\b)|had|used|opened|changed|viewed|accessed|called|is using|was using)\b"
+    rf"[^.?!]{{0,30}}\b{_MINE}\b",
+    r"\bwhat (?:did|does|has|have) [^.?!]{1,30}\b(?:say|said|write|written|decided?|find|found|recommend(?:ed)?)\b"
+    rf"[^.?!]{{0,20}}\b(?:{_MINE}|me|us)\b",
     # "Show my transactions", "tell me my balance", "I want to know my limit"
     r"^\W*(?:(?:please|can|could|would|will|you|just|hey|hi|hello|ok|so|i|we|need|want|like|i'd|id|wanna|to|let|help"
     r"|for)\W+){0,8}"
@@ -234,7 +271,9 @@ _SAID = _any(
     r"\bmy (?:age|weight|height|income|salary)(?:'s| is|:) (?:about |around )?[$€£]?\d",
     r"(?<!if )(?<!when )(?<!once )(?<!after )\b(?:i am|i'm|im) (?:a |an )?(?:\d{1,3}(?:[- ]year|[- ]yo\b|[^\w%$£€.]"
     r"|$)|pregnant"
-    r"|diabetic|disabled)",
+    r"|diabetic|disabled|asthmatic|epileptic|autistic|hiv|unemployed|divorced|widowed|bankrupt|allergic to)",
+    r"(?<!if )(?<!when )\bi (?:have|suffer from) (?:\w+ ){0,2}(?:diabetes|asthma|cancer|hiv|epilepsy|depression|adhd"
+    r"|arthritis|dementia|(?:high|low) blood pressure|hypertension)\b",
     r"(?<!if )\bi (?:make|earn|weigh) (?:about |around )?[$€£]?\d|\bi (?:was|have been|got|am) diagnosed\b"
     r"|\bcall me (?!(?:an?|by|back|when|if)\b)\w",
 )
@@ -243,6 +282,8 @@ _OWN_ZH = re.compile(
     r"|欠款|贷款|保单|申请|预约|航班|行程|年假|成绩|密码|卡|合同|体检报告|化验单)(?:[^，。？！,?!]{0,10})"
     r"(?:多少|在哪|到哪|到了|到账|到没|什么时候|何时|查|几|是什么|怎么样|吗|呢|没有|了没|状态|进度|详情|列表)"
     r"|(?:查|看|显示|告诉我)(?:一下|询|看|下)?我的|我(?:们)?(?:还|一共|总共|现有)?(?:有|欠|剩|花|用)了?(?:多少|几)"
+    r"|(?:我|我们|咱)的[^，。？！,?!]{1,10}(?:是哪|在哪|到哪|什么时候|何时|哪天|几号|几点|到期|过期)[^，。？！,?!]{0,8}"
+    r"|我(?:已经|刚|现在)?(?:怀孕|怀上|确诊|得了|患有|患了|被诊断|查出|失业|离婚|对[^，。？！,?!]{1,6}过敏)"
     r"|我(?:今年|已经)?\d{1,3}岁|我(?:姓|叫|的名字是)\w|我的(?:身份证|手机号|电话|邮箱|地址)(?:号码?)?(?:是|为|[:：])"
 )
 

@@ -167,7 +167,8 @@ def _pool_report(pool: str, samples: Sequence[Sample], options: DecisionOptions)
     proof = decision.proof
     record: list[Sample] = []
     for sample in counted:
-        drifts, is_held = proof.overall.drifts, proof.held_by(fired_guards(sample.features)) is not None
+        drifts = proof.overall.drifts
+        is_held = proof.held_by(fired_guards(sample.features), sample.probability, sample.cluster) is not None
         decision.learn(sample)
         if proof.overall.drifts > drifts:
             record.clear()

@@ -56,6 +56,73 @@ def test_a_turn_that_depends_on_others_needs_them_all(other: list[tuple[str, str
     assert agrees is histories_agree(history(other), history(A))
 
 
+TOLD = conversation(
+    "I'm 6 months into an 18 month Nimbus broadband contract at £30 a month",
+    "Thanks. What would you like to know about it?",
+    "how much would it cost to leave now?",
+)
+REWORDED = conversation(
+    "My Nimbus broadband is £30/month on an 18 month contract, and I'm six months in",
+    "Got it, how can I help?",
+    "What would it cost me to leave now?",
+)
+
+
+def agree(one: list[tuple[str, str]], other: list[tuple[str, str]]) -> bool:
+    both = histories_agree(history(one), history(other))
+    assert both is histories_agree(history(other), history(one))
+    return both
+
+
+def test_a_history_may_be_told_in_other_words() -> None:
+    assert agree(TOLD, REWORDED)
+
+
+@pytest.mark.parametrize(
+    ("said", "instead"), [("£30", "£45"), ("six months", "two months"), ("Nimbus", "Orbit"), ("18 month", "30 month")]
+)
+def test_a_history_with_facts_of_its_own_is_another_one(said: str, instead: str) -> None:
+    other = [(role, text.replace(said, instead)) for role, text in REWORDED]
+    assert REWORDED != other
+    assert not agree(TOLD, other)
+    assert not agree(REWORDED, other)
+
+
+def asked_and_told(question: str, reply: str, last: str = "so how long will it take?") -> list[tuple[str, str]]:
+    return conversation("I want to paint my kitchen door this weekend", question, reply, "Noted.", last)
+
+
+@pytest.mark.parametrize(
+    ("reply", "other", "agrees"),
+    [
+        ("gloss please", "gloss please", True),
+        ("gloss please", "gloss please, the neighbours say it looks lovely", True),
+        ("gloss please", "matt please", False),
+        ("yes please", "no thanks", False),
+        ("I would", "I wouldn't", False),
+    ],
+)
+def test_replies_to_one_question_have_to_be_one(reply: str, other: str, agrees: bool) -> None:
+    question = "Would you like me to order the gloss or the matt paint for the door?"
+    assert agrees is agree(asked_and_told(question, reply), asked_and_told(question, other))
+
+
+@pytest.mark.parametrize("last", ["yes please", "the second one", "how much is the first one?", "which option is it?"])
+def test_what_agrees_or_picks_is_never_answered_from_elsewhere(last: str) -> None:
+    assert not agree(asked_and_told("Gloss or matt?", "gloss", last), asked_and_told("Gloss or matt?", "gloss", last))
+
+
+def test_what_was_said_last_counts() -> None:
+    frozen = ("Can I freeze my gym membership?", "Yes, freezing the membership starts next Monday.")
+    guest = ("Can I bring a guest to the swimming pool?", "Yes, guests need a printed swimming pass.")
+    last = "how do I do that?"
+    assert agree(conversation(*frozen, *guest, last), conversation("Hello!", "Hi!", *frozen, *guest, last))
+    filler = ("Is there parking nearby?", "Yes, cars park behind the library building.")
+    one = conversation(*frozen, *filler, *filler, *guest, last)
+    other = conversation(*guest, *filler, *filler, *frozen, last)
+    assert not agree(one, other)
+
+
 def test_a_negation_in_between_is_a_difference() -> None:
     denied = conversation(
         "I don't want to cancel my gym membership", "Cancellations need one month's notice.", "how do I do that?"

@@ -34,10 +34,14 @@ _SHARES = np.array((0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 0.9
 
 _HALVINGS = 22
 
-_DRIFTED = 4.0
-"""Times the limit: the share of wrong ones that is looked out for among what is served."""
+_BAD = 4.0
 _ALARM = math.log(1000.0)
 """Growth of the stake on drift at which it is believed; at the limit itself, it takes 1,000 samples on average."""
+
+
+def bad_share(limit: float) -> float:
+    """The share of wrong answers that is far too much where `limit` is asked for: four times that, and below 1."""
+    return min(_BAD * limit, (1 + limit) / 2)
 
 
 def upper_bound(wrong: int, seen: int, alpha: float) -> float:
@@ -169,13 +173,13 @@ class WrongBound:
         self._drift = 0.0
         self.drifts = 0
 
-    def add(self, probability: float, *, same: bool, entry: str, cluster: str, route: str) -> None:
+    def add(self, probability: float, *, same: bool, entry: str = "", cluster: str = "", route: str = "") -> None:
         """Count a pair whose answers were compared.
 
         Args:
             probability: given before the comparison.
             same: what it found.
-            entry: of the candidate.
+            entry: of the candidate; of what is "", here and below, nothing is counted by itself.
             cluster: of the candidate.
             route: of the question.
         """
@@ -225,7 +229,7 @@ class WrongBound:
             return 0
         return max(1, min(map(self._missing, self._all.wrong, self._all.seen)))
 
-    def bound(self, probability: float, *, entry: str, cluster: str, route: str) -> float:
+    def bound(self, probability: float, *, entry: str = "", cluster: str = "", route: str = "") -> float:
         """Upper bound on the share of wrong answers if everything at or above this probability is served.
 
         Returns:
@@ -236,9 +240,14 @@ class WrongBound:
         reached = (bound for bound, threshold in zip(self.bounds, THRESHOLDS, strict=True) if probability >= threshold)
         return min(reached, default=1.0)
 
-    def may_serve(self, probability: float, *, entry: str, cluster: str, route: str) -> bool:
+    def may_serve(self, probability: float, *, entry: str = "", cluster: str = "", route: str = "") -> bool:
         """Whether the bound is below the limit."""
         return probability >= self.threshold and not self._is_barred(entry, cluster, route)
+
+    def exceeds(self, limit: float) -> bool:
+        """Whether more than this share is proven to be wrong of all that is served, or would be first."""
+        place = bisect_left(THRESHOLDS, self.likely_threshold)
+        return is_disproved(self._all.wrong[place], self._all.seen[place], limit, self.alpha)
 
     def _is_barred(self, entry: str, cluster: str, route: str) -> bool:
         """Whether any of them was wrong too often among what is, or would be, served."""
@@ -250,7 +259,7 @@ class WrongBound:
         )
 
     def _has_drifted(self, *, same: bool) -> bool:
-        share = min(_DRIFTED * self.limit, (1 + self.limit) / 2)
+        share = bad_share(self.limit)
         growth = (1 - share) / (1 - self.limit) if same else share / self.limit
         self._drift = max(0.0, self._drift + math.log(growth))
         if self._drift < _ALARM:
@@ -274,4 +283,5 @@ class WrongBound:
 
 
 def _levels(entry: str, cluster: str, route: str) -> tuple[tuple[str, str], ...]:
-    return (("entry", entry), ("cluster", cluster), ("route", route))
+    named = (("entry", entry), ("cluster", cluster), ("route", route))
+    return tuple(level for level in named if level[1])

@@ -61,7 +61,7 @@ class Judgement:
     Attributes:
         probability: that the answer is the same.
         bound: upper bound on the share of wrong answers among those as probable as this, or more; that among pairs with
-            the same guard, where one fired and it is higher.
+            the guard that holds it back, where one does and it is higher.
         reason: None where it may be served; else the guard that holds it back, UNSURE or UNPROVEN.
     """
 
@@ -115,9 +115,8 @@ class Decision:
         probability = self._calibration.probability(self._inputs(pair.evidence))
         overall, guards = self.proof.overall, fired_guards(pair.evidence)
         bound = overall.bound(probability, entry=pair.entry, cluster=pair.cluster, route=pair.route)
-        bound = max(bound, self.proof.guard_bound(guards))
-        if (guard := self.proof.held_by(guards)) is not None:
-            return Judgement(probability, bound, guard)
+        if (guard := self.proof.held_by(guards, probability, pair.cluster)) is not None:
+            return Judgement(probability, max(bound, self.proof.guard_bound(guard, probability)), guard)
         if overall.may_serve(probability, entry=pair.entry, cluster=pair.cluster, route=pair.route):
             return Judgement(probability, bound, None)
         unsure = probability < overall.likely_threshold
