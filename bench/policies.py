@@ -2,6 +2,7 @@
 
     python bench/policies.py
     python bench/policies.py --trace coding --policy default --seed 1 --beside
+    python bench/policies.py --policy default --attention-span 3072
 
 Each policy drives `prefold.core.cache.Cache` without values, one request after the other: admitted and released at the
 time that the trace gives. An id is a block of 512 tokens. Rates are blocks hit divided by blocks sent, counted from the
@@ -14,6 +15,9 @@ of it). A request longer than the capacity is a miss and is not kept.
             With `--beside` it need not be: running requests have room of their own, and only what they leave behind
             competes for the capacity, so that a policy may refuse it as MIN does. LRU and the default only: the
             others count on a tree within the capacity.
+    saved   with `--attention-span TOKENS`, at which position attention costs as much as all the rest of a token (3,072
+            for SmolLM2-135M, 24,576 for a model 4,096 wide): policies are told what blocks cost, as the engine tells
+            them, and the second figure is not `gap` but the share of all computation that hits save
     us      CPU time a block, all of the cache's work included, in microseconds; LRU's line shows what the tree takes
 
 Traces:
@@ -31,6 +35,7 @@ import argparse
 import gzip
 import heapq
 import json
+import math
 import random
 import sys
 import time
@@ -41,7 +46,7 @@ from typing import Any
 
 from prefold.core.cache import Cache, Lease, NoValues
 from prefold.core.keys import SHARED
-from prefold.core.policies import POLICIES
+from prefold.core.policies import POLICIES, Cost
 from prefold.core.tokens import count, pack, unpack
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data"
@@ -140,20 +145,25 @@ def optimum(requests: list[Request], capacity: int, skip: int, *, held: bool) ->
 
 @dataclass(frozen=True)
 class Run:
-    """What a policy did: blocks hit from the middle on, and CPU seconds a block of the whole trace."""
+    """What a policy did: blocks hit from the middle on, what share of the cost they save, and CPU seconds a block."""
 
     hits: int
+    saved: float
     seconds: float
 
 
-def play(name: str, capacity: int, requests: Sequence[Request], skip: int, *, beside: bool) -> Run:
-    """Drive the requests through a cache; `beside`: while they run they have room beside its capacity."""
+def play(name: str, capacity: int, requests: Sequence[Request], skip: int, *, beside: bool, cost: Cost | None) -> Run:
+    """Drive the requests through a cache.
+
+    `beside`: while they run they have room beside its capacity; `cost`: what policies are told that blocks cost.
+    """
     policy = POLICIES[name]()
     room = max(count(request.run) for request in requests) if beside else 0
-    cache = Cache(capacity + room, NoValues(), None, policy=policy, always_computed=0)
+    cache = Cache(capacity + room, NoValues(), None, policy=policy, cost=cost, always_computed=0)
     cache.reserved = room
     others = Lease(b"", SHARED, cache.tree.root, 0, room)
     before, blocks = 0, 0
+    judge, saved, whole = cost or Cost(math.inf), 0.0, 0.0
     if beside:
         policy.sized(capacity)
     start = time.process_time()
@@ -162,15 +172,19 @@ def play(name: str, capacity: int, requests: Sequence[Request], skip: int, *, be
             before = cache.counters.hit
         length = count(request.run)
         blocks += length
+        if number >= skip:
+            whole += judge.compute(0, length)
         if length > capacity:
             continue
         lent = length if beside else 0
         cache.reserved -= lent
         lease = cache.admit(request.run, make_value=nothing, now=request.time)
+        if number >= skip:
+            saved += judge.compute(0, lease.hit)
         cache.release(lease, now=request.time, output_tokens=request.output_tokens, stop=request.stop)
         cache.grow(others, lent)
     seconds = time.process_time() - start
-    return Run(cache.counters.hit - before, seconds / blocks)
+    return Run(cache.counters.hit - before, saved / whole, seconds / blocks)
 
 
 def nothing(start: int, stop: int) -> None:
@@ -186,6 +200,7 @@ def main() -> int:
     parser.add_argument("--capacity", action="append", type=int, metavar="BLOCKS", help="instead of the usual ones")
     parser.add_argument("--from", dest="start", type=float, default=0.5, metavar="SHARE", help="where counting begins")
     parser.add_argument("--beside", action="store_true", help="running requests have room beside the capacity")
+    parser.add_argument("--attention-span", type=float, metavar="TOKENS", help="weigh blocks by what they cost")
     parser.add_argument("--seed", type=int, default=0, help="which coding sessions, and when they start")
     arguments = parser.parse_args()
     if not 0 <= arguments.start < 1:
@@ -194,6 +209,7 @@ def main() -> int:
         parser.error("--beside works with the policies lru and default")
     if arguments.beside:
         arguments.policy = ["default"]
+    cost = None if arguments.attention_span is None else Cost(arguments.attention_span / 512)
     policies = ["lru", *(name for name in arguments.policy or sorted(POLICIES) if name != "lru")]
     for trace in arguments.trace or CAPACITIES:
         try:
@@ -214,10 +230,11 @@ def main() -> int:
         for policy in policies:
             cells = []
             for size in capacities:
-                run = play(policy, size, requests, skip, beside=arguments.beside)
+                run = play(policy, size, requests, skip, beside=arguments.beside, cost=cost)
                 lru.setdefault(size, run.hits)
                 gap = (run.hits - lru[size]) / max(1, best[size] - lru[size])
-                cells.append(f"{run.hits / blocks:>9.4f} {gap:>+5.0%} {run.seconds * 1e6:>7.2f}")
+                second = f"{gap:>+5.0%}" if cost is None else f"{run.saved:.3f}"
+                cells.append(f"{run.hits / blocks:>9.4f} {second} {run.seconds * 1e6:>7.2f}")
             print(f"{policy:10}" + "  ".join(cells), flush=True)
     return 0
 

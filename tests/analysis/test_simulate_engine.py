@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -13,11 +16,13 @@ transformers = pytest.importorskip("transformers")
 
 import tokenizers  # noqa: E402 - after the checks that the engine's packages are there
 
+from prefold.analysis.caches.base import CacheModel  # noqa: E402
 from prefold.analysis.caches.build import build  # noqa: E402
 from prefold.analysis.caches.spec import CacheSpec  # noqa: E402
 from prefold.analysis.record import Blocks, Place, Record  # noqa: E402
 from prefold.analysis.request import Request  # noqa: E402
 from prefold.core.keys import Scope  # noqa: E402
+from prefold.core.policies import POLICIES  # noqa: E402
 from prefold.core.tokens import count, pack  # noqa: E402
 from prefold.engine import request as asked  # noqa: E402
 from prefold.engine.decoder import LeanDecoder  # noqa: E402
@@ -32,6 +37,7 @@ from prefold.providers.rules import rules_for  # noqa: E402
 VOCABULARY = 160
 EOS = 2
 LONG = 120
+TRACE = Path(__file__).resolve().parents[3] / "shared/data/traces/mooncake/conversation_trace.jsonl"
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ def folder(tmp_path_factory):
     torch.manual_seed(7)
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = transformers.LlamaConfig(
-        **shape, vocab_size=VOCABULARY, num_key_value_heads=1, max_position_embeddings=512, eos_token_id=EOS
+        **shape, vocab_size=VOCABULARY, num_key_value_heads=1, max_position_embeddings=1024, eos_token_id=EOS
     )
     transformers.LlamaForCausalLM(config).save_pretrained(folder)
     vocabulary = {f"w{number}": number for number in range(VOCABULARY)}
@@ -68,8 +74,22 @@ def folder(tmp_path_factory):
     return folder
 
 
+class Clock:
+    """Tells the time that a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @pytest.fixture
-def engine(folder):
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def engine(folder, clock):
     """Makes engines with room for so many tokens, under a policy."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the model is too small to share
@@ -79,7 +99,7 @@ def engine(folder):
 
     def make(slots: int, policy: str) -> Engine:
         options = EngineOptions(dtype="float32", policy=policy)
-        return Engine(decoder, config, tokenizer, options, lambda: 0.0, make_pool(config, options, slots))
+        return Engine(decoder, config, tokenizer, options, clock, make_pool(config, options, slots))
 
     yield make
     torch.set_num_threads(threads)
@@ -113,11 +133,38 @@ def ask(engine: Engine, one: Asked) -> Answered:
     )
 
 
+def simulated(engine: Engine) -> CacheModel:
+    """What the simulator makes of an engine."""
+    spec = CacheSpec(
+        "prefold",
+        rules_for("", "prefold"),
+        capacity=engine.cache.capacity,
+        policy=engine.options.policy,
+        attention_span=engine.config.attention_span,
+    )
+    return build(spec)
+
+
+def logged(one: Asked, answer: Answered, number: int, time: float) -> Request:
+    """A request as the simulator reads it from a log."""
+    size = count(one.prompt)
+    return Request(
+        one.prompt,
+        1,
+        size,
+        time,
+        Record(Blocks(one.prompt, 1, size), Place("log", number + 1), stop=answer.finish),
+        salt=one.salt,
+        output=pack(answer.tokens),
+        output_tokens=len(answer.tokens),
+    )
+
+
 @pytest.mark.parametrize(("slots", "seed"), [(8000, 1), (150, 1), (150, 2), (230, 3), (300, 4), (400, 5)], ids=str)
-@pytest.mark.parametrize("policy", ["lru", "fifo", "lfu", "arc", "s3-fifo", "gdsf"])
-def test_the_simulator_recomputes_what_the_engine_recomputes(engine, slots: int, seed: int, policy: str):
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_the_simulator_recomputes_what_the_engine_recomputes(engine, clock, slots: int, seed: int, policy: str):
     running = engine(slots, policy)
-    model = build(CacheSpec("prefold", rules_for("", "prefold"), capacity=slots, policy=policy))
+    model = simulated(running)
     done, predicted = [], []
     run = b""
     for number, one in enumerate(conversations(seed)):
@@ -125,24 +172,42 @@ def test_the_simulator_recomputes_what_the_engine_recomputes(engine, slots: int,
             one = Asked(run + pack([number]), one.salt, one.max_tokens)  # noqa: PLW2901
         if count(one.prompt) + one.max_tokens > slots:
             continue
+        clock.now = 19.0 * number
         answer = ask(running, one)
         done.append(answer.recomputed)
         run = one.prompt + pack(answer.tokens)
-        size = count(one.prompt)
-        record = Record(Blocks(one.prompt, 1, size), Place("log", number + 1), stop=answer.finish)
-        served = model.serve(
-            Request(
-                one.prompt,
-                1,
-                size,
-                float(number),
-                record,
-                salt=one.salt,
-                output=pack(answer.tokens),
-                output_tokens=len(answer.tokens),
-            )
-        )
-        predicted.append(size - served.hit)
+        predicted.append(count(one.prompt) - model.serve(logged(one, answer, number, clock.now)).hit)
     assert done == predicted
-    assert (slots < 8000) == (running.cache.counters.evicted > 0)
+    assert (slots < 8000 or policy == "ttl-lru") == (running.cache.counters.evicted > 0)
     assert sum(done) < running.cache.counters.input
+
+
+def replayed(requests: int) -> Iterator[tuple[float, Asked]]:
+    """The first requests of a public trace with their times in seconds, a block of 512 tokens made one of three."""
+    with TRACE.open() as lines:
+        for line in islice(lines, requests):
+            record = json.loads(line)
+            blocks = [(3 + block // 2500, 3 + block // 50 % 50, 3 + block % 50) for block in record["hash_ids"]]
+            prompt = pack([token for block in blocks for token in block])
+            yield record["timestamp"] / 1000, Asked(prompt, None, 1 + min(record["output_length"] // 512, 8))
+
+
+@pytest.mark.skipif(not TRACE.exists(), reason="needs the public traces")
+@pytest.mark.parametrize("policy", ["default", "lru"])
+def test_a_replayed_trace_hits_what_the_simulator_says(engine, clock, policy: str):
+    trace = list(replayed(1200))
+    working_set = 3 * len({asked.prompt[at : at + 12] for _, asked in trace for at in range(0, len(asked.prompt), 12)})
+    running = engine(working_set // 10, policy)
+    model = simulated(running)
+    hits = predicted = 0
+    for number, (time, one) in enumerate(trace):
+        if count(one.prompt) + one.max_tokens > min(running.cache.capacity, running.config.context_length):
+            continue
+        clock.now = time
+        answer = ask(running, one)
+        hits += count(one.prompt) - answer.recomputed
+        predicted += model.serve(logged(one, answer, number, time)).hit
+    assert hits == predicted
+    assert hits == running.cache.counters.hit
+    assert 0 < running.cache.counters.evicted
+    running.cache.check()

@@ -78,7 +78,7 @@ def test_without_memory_there_is_no_column_of_requests(config_file: Path) -> Non
 
 def test_context_and_dtype_can_be_given(config_file: Path) -> None:
     found = report(str(config_file), "--context", "1000", "--kv-dtype", "fp8")
-    assert ("fp8", 163_840, {"tokens": 1000, "bytes": 163_840_000}) == (
+    assert ("fp8", 174_080, {"tokens": 1000, "bytes": 174_080_000}) == (
         found["kv_dtype"],
         found["bytes_per_token"],
         found["context"],

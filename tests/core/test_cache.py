@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prefold.core.cache import Cache, Counters, Lease, NoValues
+from prefold.core.cache import Cache, Counters, Lease, NoValues, eviction_step
 from prefold.core.keys import SHARED, Scope
 from prefold.core.policies import LRU
 from prefold.core.radix import Node
-from prefold.core.tokens import pack
+from prefold.core.tokens import pack, unpack
 from prefold.errors import CapacityError
 
 from .support import Slots, nothing, run
@@ -43,11 +43,55 @@ class TextCache(Cache[list[int]]):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"capacity": 0}, {"grain": 0}, {"pin_limit": -0.1}, {"pin_limit": 1.1}, {"always_computed": -1}]
+    "bad",
+    [
+        {"capacity": 0},
+        {"grain": 0},
+        {"pin_limit": -0.1},
+        {"pin_limit": 1.1},
+        {"always_computed": -1},
+        {"eviction_step": 0},
+    ],
 )
 def test_options_out_of_range_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=str(next(iter(bad.values())))):
         Cache(**{"capacity": 8, "store": NoValues(), "root_value": None, **bad})
+
+
+@pytest.mark.parametrize(("step", "left"), [(1, 7), (2, 6), (4, 4), (7, 7), (9, 0)])
+def test_of_what_is_evicted_in_part_whole_steps_stay(step: int, left: int) -> None:
+    cache = TextCache(10, eviction_step=step)
+    cache.serve("abcdefghij", "123")
+    assert left == cache.known("abcdefghij")
+    assert 10 - left == cache.counters.evicted
+
+
+def test_small_memories_are_evicted_in_small_steps() -> None:
+    assert [1, 3, 4, 256, 256] == [eviction_step(capacity, 256) for capacity in (1, 100, 128, 1 << 14, 1 << 20)]
+
+
+def test_an_interrupted_request_is_not_told_as_answered() -> None:
+    class Listening(LRU):
+        def done(self, node: Node[Any], now: float, output_tokens: int, stop: str) -> None:
+            told.append((now, output_tokens, stop))
+
+    told: list[tuple[float, int, str]] = []
+    cache = TextCache(100, policy=Listening())
+    cache.release(cache.start("abcd", now=1.0), now=2.0, output_tokens=3, stop="preempted", answered=False)
+    cache.release(cache.start("abcd", resumed=True, now=3.0), now=4.0, output_tokens=5, stop="length")
+    assert [(4.0, 5, "length")] == told
+
+
+def test_pinned_tokens_are_counted_once_and_follow_splits() -> None:
+    cache = TextCache(40)
+    cache.serve("abcdef", "abcxyz")
+    pins = [cache.pin(run("abcdef")), cache.pin(run("abcxy"))]
+    assert 8 == cache.pinned
+    cache.serve("abQ")
+    assert {"ab", "c", "def", "xy"} == {bytes(unpack(node.run)).decode() for node in cache.pinned_nodes()}
+    cache.unpin(pins[0])
+    assert 5 == cache.pinned
+    cache.verify()
 
 
 def test_a_first_request_hits_nothing_and_a_second_what_it_shares() -> None:

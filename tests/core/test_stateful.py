@@ -10,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from prefold.core.cache import Cache, Lease, Pin
 from prefold.core.keys import Scope
 from prefold.core.naive import Holder, NaiveCache
-from prefold.core.policies import POLICIES
+from prefold.core.policies import POLICIES, Cost
 from prefold.core.tokens import WIDTH, count, pack
 from prefold.errors import CapacityError
 
@@ -130,11 +130,24 @@ class CacheUnderAnyPolicy(RuleBasedStateMachine):
     leases = Bundle("leases")
     pins = Bundle("pins")
 
-    @initialize(capacity=st.integers(1, 18), policy=st.sampled_from(sorted(POLICIES)))
-    def start(self, capacity: int, policy: str) -> None:
+    @initialize(
+        capacity=st.integers(1, 18),
+        policy=st.sampled_from(sorted(POLICIES)),
+        eviction_step=st.integers(1, 4),
+        span=st.none() | st.sampled_from([0.5, 100.0]),
+    )
+    def start(self, capacity: int, policy: str, eviction_step: int, span: float | None) -> None:
         self.now = 0.0
         self.slots = Slots(capacity)
-        self.cache = Cache(capacity, self.slots, [], policy=POLICIES[policy](), pin_limit=1.0)
+        self.cache = Cache(
+            capacity,
+            self.slots,
+            [],
+            policy=POLICIES[policy](),
+            cost=None if span is None else Cost(span),
+            pin_limit=1.0,
+            eviction_step=eviction_step,
+        )
 
     @rule(seconds=st.sampled_from([0.1, 7.0, 400.0]))
     def wait(self, seconds: float) -> None:

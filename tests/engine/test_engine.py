@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from prefold.core.cache import Cache, NoValues  # noqa: E402 - after the check that torch is there
 from prefold.core.keys import Scope  # noqa: E402
 from prefold.core.tokens import pack, unpack  # noqa: E402
+from prefold.engine.pins import PinWish  # noqa: E402
 from prefold.errors import CapacityError, InvalidRequest, InvalidTokens, NoRoom, PromptTooLong  # noqa: E402
 
 TEXTS = (
@@ -194,22 +195,23 @@ def test_pinned_prefixes_stay_and_cannot_fill_the_pool(driver):
     engine = driver(slots=120)
     prompt = list(range(1000, 1040))
     engine.ask(prompt, max_tokens=1)
-    pin = engine.engine.pin(pack(prompt))
-    assert 40 == pin.length
+    pin = engine.engine.pin(PinWish(pack(prompt)))
+    assert 40 == pin.tokens
     for number in range(4):
         engine.ask(range(2000 + 100 * number, 2070 + 100 * number), max_tokens=1)
     assert 39 == engine.ask(prompt, max_tokens=1).usage.cached
     with pytest.raises(NoRoom, match="may need 110 tokens; pinned prefixes leave 80"):
         engine.submit(range(3000, 3100), max_tokens=10)
     assert "length" == engine.ask([*prompt, *range(3000, 3060)], max_tokens=20, ignore_eos=True).finish
-    engine.engine.unpin(pin)
+    assert pin.id == engine.engine.pins.remove(pin.id).id
 
     engine.engine.reset()
     engine.ask(prompt, max_tokens=1)
-    ticket, _ = engine.submit(range(3000, 3060), max_tokens=50)
+    ticket, _ = engine.submit(range(3000, 3045), max_tokens=60)
     engine.engine.step()
     with pytest.raises(CapacityError, match="too little room for a request that was accepted"):
-        engine.engine.pin(pack(prompt))
+        engine.engine.pin(PinWish(pack(prompt)))
+    assert [] == engine.engine.pins.all()
     engine.run()
     assert ticket.answers == {}
 

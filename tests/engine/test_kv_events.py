@@ -16,6 +16,7 @@ from prefold.core.radix import RadixTree  # noqa: E402
 from prefold.core.tokens import count, pack  # noqa: E402
 from prefold.engine.kv_events import BLOCK_SIZE, AllBlocksCleared, BlockBook, BlockStored, Publisher  # noqa: E402
 from prefold.engine.options import EngineOptions  # noqa: E402
+from prefold.engine.pins import PinWish  # noqa: E402
 from prefold.engine.request import Request, SamplingOptions  # noqa: E402
 from prefold.engine.scheduler import Scheduler, Sequence  # noqa: E402
 from prefold.engine.slots import SlotPool, Span  # noqa: E402
@@ -116,11 +117,11 @@ def test_a_prefix_pins_and_a_reset(talking, router):
     driver = talking()
     driver.ask(prompt(1, 100), max_tokens=2)
     driver.ask(prompt(2, 100), max_tokens=2)
-    pin = driver.engine.pin(pack(prompt(1, 50)))
+    pin = driver.engine.pin(PinWish(pack(prompt(1, 50))))
     driver.engine.reset()
     router.check(driver.engine.cache.tree)
     assert 3 == router.index.size
-    driver.engine.unpin(pin)
+    driver.engine.pins.remove(pin.id)
     driver.engine.reset()
     assert 0 == router.index.size
     assert [AllBlocksCleared()] == router.batches[-1]

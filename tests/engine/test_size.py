@@ -33,14 +33,15 @@ def test_deepseek_v3_with_latent_attention() -> None:
 
 @pytest.mark.parametrize(
     ("expected", "dtype"),
-    [(512, "fp32"), (256, "bf16"), (256, "float16"), (128, "fp8"), (128, "float8_e4m3fn"), (128, "int8"), (64, "INT4")],
+    [(512, "fp32"), (256, "bf16"), (256, "float16"), (136, "fp8"), (136, "float8_e4m3fn"), (136, "int8"), (72, "INT4")],
 )
 def test_every_dtype(expected: int, dtype: str) -> None:
     assert expected == KVShape.of_heads(layers=1, kv_heads=1, head_dim=64).bytes_per_token(dtype)
 
 
 def test_half_bytes_are_rounded_up() -> None:
-    assert 2 == KVShape.of_latent(layers=1, kv_lora_rank=2, rope_head_dim=1).bytes_per_token("int4")
+    """12 bits, and 16 of a scale."""
+    assert 4 == KVShape.of_latent(layers=1, kv_lora_rank=2, rope_head_dim=1).bytes_per_token("int4")
 
 
 def test_unknown_dtype_is_refused() -> None:

@@ -20,7 +20,7 @@ from tests.gateway.support import PATIENCE, free_port
 
 @dataclass
 class Engine:
-    """A process that serves the default model."""
+    """A process that serves a model."""
 
     name: str
     process: subprocess.Popen[str]
@@ -51,9 +51,20 @@ class Engine:
 
 
 @contextmanager
-def engine(name: str, kv_memory: str = "96MiB") -> Iterator[Engine]:
+def engine(
+    name: str, kv_memory: str = "96MiB", model: Sequence[str] = (), more: Sequence[str] = ()
+) -> Iterator[Engine]:
+    """An engine in a process.
+
+    Args:
+        name: of its replica.
+        kv_memory: for its K/V.
+        model: where it is; the default model without it.
+        more: options.
+    """
     events, replay = free_port(), free_port()
-    command = [sys.executable, "-m", "prefold", "serve", "--port", "0", "--threads", "1", "--kv-memory", kv_memory]
+    command = [sys.executable, "-m", "prefold", "serve", *model, *more]
+    command += ["--port", "0", "--threads", "1", "--kv-memory", kv_memory]
     command += ["--dtype", "float32"]  # in which answers repeat exactly, however much of a prompt was cached
     command += ["--kv-events", f"tcp://127.0.0.1:{events}", "--kv-replay", f"tcp://127.0.0.1:{replay}"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

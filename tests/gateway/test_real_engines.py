@@ -33,6 +33,7 @@ from prefold.engine.loading import load_engine
 from prefold.engine.options import EngineOptions
 from prefold.engine.worker import EngineWorker
 from prefold.gateway.events.source import Trust
+from prefold.gateway.operator import OperatorPages
 from prefold.server.app import PrefoldApp
 
 MODEL = "smollm2-135m-instruct"
@@ -109,6 +110,24 @@ def test_the_embedded_engine_refuses_in_its_own_words(embedded: RunningGateway) 
     assert (400, "temperature") == (reply.status, reply.json["error"]["param"])
     long = embedded.post(turns("Dan", "word " * 9_000))
     assert (400, "context_length_exceeded") == long.code
+
+
+def test_pins_of_the_embedded_engine_are_the_operators(embedded: RunningGateway, tmp_path: Path) -> None:
+    ask = turns("Eve", "Hello")
+    pin = embedded.post({"messages": ask["messages"][:1]}, "/cache/pins").json
+    assert pin["tokens"] <= cached(embedded.post(ask))
+    assert [pin["id"]] == [pin["id"] for pin in embedded.get("/cache/pins").json["pins"]]
+    before = embedded.config.read_text()
+    embedded.reload(before + "\n[engine]\npin_limit = 0.1")
+    assert 1 == embedded.get("/cache").json["pins"]  # a reload leaves the engine and its pins alone
+    embedded.reload(before)
+    config = '[access]\nby = "header"\n[health]\nverify_caching = false'
+    with serving(config, tmp_path, engine=embedded.gateway._engine) as closed:  # clients are told apart here
+        for path in ("/cache", "/cache/pins", "/cache/reset"):
+            assert 404 == closed.post({"prompt": "a"}, path, x_prefold_tenant="ann").status
+        assert OperatorPages(lambda: closed.gateway.app.parts).has("/cache/pins")
+    assert 200 == embedded.send("DELETE", f"/cache/pins/{pin['id']}").status
+    assert 404 == embedded.get("/cachet").status
 
 
 # Engines with events

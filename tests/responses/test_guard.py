@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from prefold.responses.guard import Breaker, Guard
+from prefold.core.breaker import Breaker
+from prefold.responses.guard import Guard
 from prefold.responses.store import StoreFailed
 
 from .support import KEY, stored

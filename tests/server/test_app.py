@@ -177,34 +177,6 @@ def test_reset_frees_everything(server):
     assert 0 == server.call(lambda: server.worker.engine.cache.tree.size)
 
 
-def test_a_pinned_prefix_survives_a_reset(server):
-    messages = [{"role": "system", "content": "You know everything about bees. " * 5}]
-    pin = server.post("/cache/pin", {"messages": messages}).json
-    assert pin["tokens"] == server.metric("prefold_kv_tokens", state="pinned")
-    assert {"freed_tokens": 0} == server.post("/cache/reset", {}).json
-    reply = server.post("/v1/chat/completions", {"messages": [*messages, {"role": "user", "content": "Hi"}], **GREEDY})
-    assert pin["tokens"] <= cached(reply)
-    assert pin == server.post("/cache/unpin", {"id": pin["id"]}).json
-    assert 0 == server.metric("prefold_kv_tokens", state="pinned")
-    assert 404 == server.post("/cache/unpin", {"id": pin["id"]}).status
-
-
-def test_a_pin_belongs_to_its_salt(server):
-    body = {"prompt": "Private and pinned. " * 5, "cache_salt": "a"}
-    pin = server.post("/cache/pin", body).json
-    server.post("/cache/reset", {})
-    assert 0 == cached(server.post("/v1/completions", {"prompt": body["prompt"], **GREEDY}))
-    assert pin["tokens"] - 1 == cached(server.post("/v1/completions", {**body, **GREEDY}))
-    server.post("/cache/unpin", {"id": pin["id"]})
-
-
-def test_pins_cannot_fill_the_cache(server):
-    capacity = server.worker.engine.cache.capacity
-    reply = server.post("/cache/pin", {"prompt": [7] * (capacity // 2 + 1)})
-    assert (409, "insufficient_memory") == (reply.status, reply.error["code"])
-    assert 0 == server.metric("prefold_kv_tokens", state="pinned")
-
-
 # Everything else
 
 

@@ -26,7 +26,7 @@ def assert_refused(reply, status, *, code=None, mentions=""):
     assert "Traceback" not in error["message"]
 
 
-@pytest.mark.parametrize("path", [CHAT, PLAIN, "/tokenize", "/detokenize", "/cache/pin", "/cache/unpin"])
+@pytest.mark.parametrize("path", [CHAT, PLAIN, "/tokenize", "/detokenize", "/cache/pins"])
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff\xfe{}", b'{"a": NaN}', b"[" * 50_000, b"\0"])
 def test_bodies_that_are_no_json_object(server, path, body):
     assert_refused(server.send("POST", path, body), 400, mentions="The body")
@@ -55,7 +55,7 @@ def test_the_place_of_a_fault_in_json(server):
         ("/detokenize", {"tokens": "a"}, "tokens"),
         ("/detokenize", {"tokens": [2**40]}, "tokens[0]"),
         ("/tokenize", {}, "neither"),
-        ("/cache/pin", {"prompt": "a", "cache_salt": ""}, "cache_salt"),
+        ("/cache/pins", {"prompt": "a", "cache_salt": ""}, "cache_salt"),
     ],
 )
 def test_bad_values(server, path, body, mentions):

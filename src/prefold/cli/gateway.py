@@ -68,7 +68,7 @@ def serve_gateway(path: Path, *, host: str | None, port: int | None, log_level: 
         )
     finally:
         if engine is not None:
-            engine[0].stop(drain=False)
+            engine[0].stop(drain=True, timeout=server.drain_seconds)  # its calls have ended; it saves what tiers keep
 
 
 def _prices() -> Prices | None:
@@ -99,11 +99,28 @@ def _engine(table: EngineTable | None) -> tuple[EngineWorker, PrefoldApp, tuple[
     from prefold.server.app import PrefoldApp
 
     wanted = table or EngineTable()
-    options = EngineOptions(dtype=wanted.dtype, kv_memory=parse_bytes(wanted.kv_memory), threads=wanted.threads)
+    options = EngineOptions(
+        dtype=wanted.dtype,
+        kv_memory=parse_bytes(wanted.kv_memory),
+        kv_dtype=wanted.kv_dtype,
+        threads=wanted.threads,
+        blend=wanted.blend,
+        blend_recompute=wanted.blend_recompute,
+        blend_memory=parse_bytes(wanted.blend_memory),
+        kernel=wanted.kernel,
+        policy=wanted.policy,
+        pin_limit=wanted.pin_limit,
+        tiers=wanted.tiers,
+        tier_write=wanted.tier_write,
+    )
     with LoadingDisplay(console(stderr=True)) as progress:
-        checkpoint = resolve(wanted.model or None, cache_dir=current_cache_folder(), progress=progress)
+        folder = current_cache_folder()
+        checkpoint = resolve(wanted.model or None, cache_dir=folder, progress=progress)
         progress(f"Loading {checkpoint.name}", 0, 0)
-        worker = EngineWorker(lambda: load_engine(checkpoint, options))
+        worker = EngineWorker(lambda: load_engine(checkpoint, options, cache_folder=folder, progress=progress))
         worker.start()
-    names = tuple(dict.fromkeys(name for name in (checkpoint.name, wanted.model) if name))
-    return worker, PrefoldApp(worker, names), names
+        names = tuple(dict.fromkeys(name for name in (checkpoint.name, wanted.model) if name))
+        app = PrefoldApp(worker, names)
+        if wanted.pin_file:
+            app.pin(Path(wanted.pin_file), progress)
+    return worker, app, names

@@ -55,7 +55,15 @@ COMMANDS: Mapping[str, LazyCommand] = MappingProxyType(
             "Make an API key for tenant NAME of the gateway.",
             is_configurable=False,
         ),
+        "cache": LazyCommand(
+            "prefold.cli.cache", "Look after K/V that is kept on disk or remote.", is_configurable=False
+        ),
         "size": LazyCommand("prefold.cli.size", "Print the K/V bytes of MODEL per token and per context."),
+        "bench": LazyCommand(
+            "prefold.cli.bench",
+            "Measure what an option costs and brings, on this machine.",
+            is_configurable=False,
+        ),
         "diff": LazyCommand("prefold.cli.diff", "Say where request B stops matching request A."),
         "lint": LazyCommand("prefold.cli.lint", "Find what would change a stable prefix."),
         "explain": LazyCommand(

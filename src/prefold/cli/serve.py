@@ -11,10 +11,11 @@ from click.core import ParameterSource
 from prefold.errors import UsageError
 
 if TYPE_CHECKING:
-    from prefold.engine.options import DType
+    from prefold.engine.options import DType, KVDType
 
 _DTYPES: dict[str, DType] = {"bf16": "bfloat16", "fp32": "float32", "bfloat16": "bfloat16", "float32": "float32"}
 
+_KV_DTYPES: dict[str, KVDType] = {**_DTYPES, "int8": "int8", "int4": "int4", "fp8": "fp8", "": ""}
 
 _WITH_CONFIG = frozenset({"config", "host", "port", "log_level"})
 
@@ -31,10 +32,31 @@ _WITH_CONFIG = frozenset({"config", "host", "port", "log_level"})
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 for any free one.")
 @click.option("--served-model-name", metavar="NAME", help="What clients call the model.  [default: its own name]")
 @click.option(
-    "--dtype", type=click.Choice(list(_DTYPES)), default="bf16", show_default=True, help="Of weights and K/V."
+    "--dtype", type=click.Choice(list(_DTYPES)), default="bf16", show_default=True, help="Of weights and activations."
 )
 @click.option("--device", default="cpu", show_default=True, help="Where the model runs: cpu, cuda, cuda:1, ...")
 @click.option("--kv-memory", metavar="SIZE", default="2GiB", show_default=True, help="Memory for K/V.")
+@click.option(
+    "--kv-dtype",
+    type=click.Choice([name for name in _KV_DTYPES if name]),
+    help="How K/V are kept: int8 holds about twice the tokens of bf16, int4 four times as many, at some loss.  "
+    "[default: as --dtype]",
+)
+@click.option(
+    "--tier",
+    "tiers",
+    multiple=True,
+    metavar="WHERE",
+    help="Keep K/V that leaves the memory for it: host=8GiB, disk=FOLDER,50GiB[,ttl=3d], redis://HOST:6379/0, "
+    "s3://BUCKET/PREFIX. May be given several times.",
+)
+@click.option(
+    "--tier-write",
+    type=click.Choice(["evict", "through"]),
+    default="evict",
+    show_default=True,
+    help="When it goes to the tiers: as it is evicted, or also as soon as it is computed.",
+)
 @click.option(
     "--step-tokens", type=click.IntRange(min=1), default=1024, show_default=True, help="Most tokens in a step."
 )
@@ -63,7 +85,40 @@ _WITH_CONFIG = frozenset({"config", "host", "port", "log_level"})
     help="Cut hits and chunks of prompts at multiples of this many tokens. A prompt that runs alone, on a prefix that "
     "came from prompts, then has the same logits to the bit, cold and warm.",
 )
-@click.option("--policy", default="lru", show_default=True, help="Who is evicted from the cache.")
+@click.option("--policy", default="default", show_default=True, help="Who is evicted from the cache.")
+@click.option(
+    "--pin-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Prompts to compute and pin before clients are let in: chat requests in JSON or JSONL.",
+)
+@click.option(
+    "--pin-limit",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    show_default=True,
+    help="Share of the K/V memory that pins may hold.",
+)
+@click.option(
+    "--kernel",
+    type=click.Choice(["auto", "native", "torch"]),
+    default="auto",
+    show_default=True,
+    help="What the model runs on: a kernel in C++ for CPUs, compiled on first use, or torch's own.",
+)
+@click.option(
+    "--blend",
+    is_flag=True,
+    help="Reuse the chunks that requests mark, wherever they stand in the prompt. Their answers are approximate.",
+)
+@click.option(
+    "--blend-recompute",
+    type=click.FloatRange(0, 1),
+    default=0.15,
+    show_default=True,
+    help="Share of a reused chunk's tokens that is computed all the same.",
+)
+@click.option("--blend-memory", metavar="SIZE", default="512MiB", show_default=True, help="Memory for chunks.")
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of the model.  [default: all cores]")
 @click.option(
     "--kv-events",
@@ -73,6 +128,13 @@ _WITH_CONFIG = frozenset({"config", "host", "port", "log_level"})
 )
 @click.option(
     "--kv-replay", metavar="ADDRESS", default="", help="Where they can ask for what they missed: tcp://127.0.0.1:5558."
+)
+@click.option(
+    "--role",
+    type=click.Choice(["both", "prefill", "decode"]),
+    default="both",
+    show_default=True,
+    help="Compute prompts for other engines, or take over from such ones, through a tier that they share.",
 )
 @click.option(
     "--drain-timeout",
@@ -101,6 +163,8 @@ def serve(
     log_level: str,
     dtype: str,
     kv_memory: str,
+    kv_dtype: str | None,
+    pin_file: Path | None,
     **options: Any,
 ) -> None:
     """Serve MODEL over HTTP.
@@ -138,17 +202,27 @@ def serve(
     from prefold.server import run
     from prefold.server.app import PrefoldApp
 
-    engine_options = EngineOptions(dtype=_DTYPES[dtype], kv_memory=parse_bytes(kv_memory), **options)
+    engine_options = EngineOptions(
+        dtype=_DTYPES[dtype],
+        kv_memory=parse_bytes(kv_memory),
+        kv_dtype=_KV_DTYPES[kv_dtype or ""],
+        blend_memory=parse_bytes(options.pop("blend_memory")),
+        **options,
+    )
     listener = run.bind(host, port)  # before the model is loaded: a port that is taken is known at once
     with LoadingDisplay(console(stderr=True)) as progress:
-        checkpoint = resolve(model, cache_dir=current_cache_folder(), progress=progress)
+        folder = current_cache_folder()
+        checkpoint = resolve(model, cache_dir=folder, progress=progress)
         progress(f"Loading {checkpoint.name}", 0, 0)
-        worker = EngineWorker(lambda: load_engine(checkpoint, engine_options))
+        worker = EngineWorker(lambda: load_engine(checkpoint, engine_options, cache_folder=folder, progress=progress))
         worker.start()
-    names = tuple(dict.fromkeys(name for name in (served_model_name, checkpoint.name, model) if name))
+        names = tuple(dict.fromkeys(name for name in (served_model_name, checkpoint.name, model) if name))
+        app = PrefoldApp(worker, names)
+        if pin_file is not None:
+            app.pin(pin_file, progress)
     room = f"{worker.engine.cache.capacity:,} tokens"
     run.serve(
-        PrefoldApp(worker, names),
+        app,
         worker,
         listener,
         drain_timeout=drain_timeout,

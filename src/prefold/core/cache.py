@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from typing import Generic, Protocol, TypeVar
 
 from prefold.core.keys import SHARED, Scope
-from prefold.core.policies import LRU, Policy
+from prefold.core.policies import LRU, Cost, Policy
 from prefold.core.radix import Insertion, Match, Node, RadixTree
 from prefold.core.tokens import WIDTH, count
 from prefold.errors import CapacityError
@@ -88,6 +88,7 @@ class Lease(Generic[V]):
         hit: prompt tokens that need not be computed; at most the prompt less what is always computed of
             it, such as the last one, which must run to give logits.
         reserved: tokens of room held outside the tree for what will be generated.
+        counted: whether the request is in the counters by this lease; those that resume are by an earlier one.
     """
 
     run: bytes
@@ -95,6 +96,7 @@ class Lease(Generic[V]):
     node: Node[V]
     hit: int
     reserved: int
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,10 +120,15 @@ class Cache(Generic[V]):
         store: what to do with values; `NoValues()` to count only.
         root_value: value of the tree's root.
         policy: who is evicted, of this cache only; least recently used by default.
+        cost: what it takes to have evicted tokens again, for policies that weigh it; None where the host cannot say.
         grain: hits are whole multiples of this many tokens (1 for exact, 16 to behave as blocks of 16).
         always_computed: trailing tokens of a prompt that are computed even if they are known: the last one, since it
             must run to give logits. 0 where ids stand for blocks and every known block counts.
         pin_limit: share of the capacity that pins may hold, so that they can never fill it.
+        eviction_step: of a node that is evicted in part, a whole multiple of so many tokens stays. With 1 nothing goes
+            that need not; a larger one leaves memory in longer pieces.
+        leaving: called with a leaf whose tokens behind its first so many are about to leave the tree, while their
+            values can still be read.
     """
 
     def __init__(
@@ -131,14 +138,17 @@ class Cache(Generic[V]):
         root_value: V,
         *,
         policy: Policy | None = None,
+        cost: Cost | None = None,
         grain: int = 1,
         always_computed: int = 1,
         pin_limit: float = 0.5,
+        eviction_step: int = 1,
+        leaving: Callable[[Node[V], int], None] | None = None,
     ) -> None:
-        if capacity < 1 or grain < 1 or always_computed < 0 or not 0 <= pin_limit <= 1:
+        if min(capacity, grain, eviction_step) < 1 or always_computed < 0 or not 0 <= pin_limit <= 1:
             raise ValueError(
-                f"capacity {capacity} and grain {grain} must be >= 1, always_computed {always_computed} >= 0, "
-                f"pin_limit {pin_limit} in 0..1"
+                f"capacity {capacity}, grain {grain} and eviction_step {eviction_step} must be >= 1, "
+                f"always_computed {always_computed} >= 0, pin_limit {pin_limit} in 0..1"
             )
         self.capacity = capacity
         self.grain = grain
@@ -147,11 +157,19 @@ class Cache(Generic[V]):
         """Tokens held outside the tree by running requests."""
         self.counters = Counters()
         self._store = store
+        self._leaving = leaving
         self._policy = policy or LRU()
         self._policy.sized(capacity)
+        if cost is not None:
+            self._policy.priced(cost)
         self.tree: RadixTree[V] = RadixTree(root_value, store.split, self._policy.leaves)
-        self._pin_limit = int(capacity * pin_limit)
+        self._eviction_step = eviction_step
+        self.pin_limit = int(capacity * pin_limit)
+        """Tokens that pins may hold."""
+        self.pinned = 0
+        """Tokens that pins hold."""
         self._pins: set[Pin[V]] = set()
+        self._pinned_nodes: frozenset[Node[V]] | None = None  # as far as it is known
         self._leases: set[Lease[V]] = set()
         self._clock = 0
         self._now = 0.0
@@ -181,9 +199,9 @@ class Cache(Generic[V]):
 
     def attainable(self, run: bytes, scope: Scope = SHARED) -> int:
         """Tokens that a prompt and its answer may take up when nothing else runs: all but what others' pins hold."""
-        held = self._pinned_nodes()
-        own = sum(node.length for node in self.tree.peek(run, scope).node.path() if node in held)
-        return self.capacity - sum(node.length for node in held) + own
+        held = self.pinned_nodes()
+        own = sum(node.length for node in self.tree.peek(run, scope).node.path() if node in held) if held else 0
+        return self.capacity - self.pinned + own
 
     def can_grow(self, tokens: int) -> bool:
         """Whether `grow` would find room."""
@@ -242,13 +260,20 @@ class Cache(Generic[V]):
         self.tree.touch(end, self._tick())
         self._policy.used(end, self._now)
         self.reserved += reserve
-        lease = Lease(run, scope, end, self._hit(known, count(run)), reserve)
+        lease = Lease(run, scope, end, self._hit(known, count(run)), reserve, not resumed)
         self._leases.add(lease)
         if not resumed:
             self.counters.requests += 1
             self.counters.input += count(run)
             self.counters.hit += lease.hit
         return lease
+
+    def credit(self, lease: Lease[V], known: int) -> None:
+        """Count the first `known` tokens of a prompt, just admitted, as found: their values came from elsewhere."""
+        hit = max(lease.hit, self._hit(known, count(lease.run)))
+        if lease.counted:
+            self.counters.hit += hit - lease.hit
+        lease.hit = hit
 
     def grow(self, lease: Lease[V], tokens: int) -> None:
         """Hold room for `tokens` more generated tokens.
@@ -270,6 +295,7 @@ class Cache(Generic[V]):
         now: float = 0.0,
         output_tokens: int | None = None,
         stop: str = "",
+        answered: bool = True,
     ) -> None:
         """Drop a request's hold, and its reservation with it.
 
@@ -281,6 +307,7 @@ class Cache(Generic[V]):
             now: seconds, as in `admit`.
             output_tokens: length of the answer, for policies that go by it; that of `tail` by default.
             stop: why the answer ended, in the words of any provider, for policies that go by it.
+            answered: False where the request is only interrupted and will be admitted again, as `resumed`.
         """
         if count(tail) > lease.reserved:
             raise ValueError(f"{count(tail)} generated tokens exceed the {lease.reserved} reserved")
@@ -293,7 +320,8 @@ class Cache(Generic[V]):
             end = self._insert(lease.run + tail, lease.scope, make_value).node
         self.tree.touch(end, self._tick())
         self._now = max(self._now, now)
-        self._policy.done(end, self._now, count(tail) if output_tokens is None else output_tokens, stop)
+        if answered:
+            self._policy.done(end, self._now, count(tail) if output_tokens is None else output_tokens, stop)
         self.tree.unpin(lease.node)
         if keep is not None:
             self._prune(lease.node, keep)
@@ -306,22 +334,31 @@ class Cache(Generic[V]):
         """
         known = self.tree.peek(run, scope).length
         node = self._insert(run[: known * WIDTH], scope, _no_new_tokens).node
-        held = self._pinned_nodes().union(node.path())
+        held = self.pinned_nodes().union(node.path())
         total = sum(other.length for other in held)
-        if total > self._pin_limit:
+        if total > self.pin_limit:
             raise CapacityError(
                 f"Pinning {known} tokens would bring the pinned ones to {total} of {self.capacity}",
-                hint=f"at most {self._pin_limit} may be pinned; unpin something or give the pool more memory",
+                hint=f"at most {self.pin_limit} may be pinned; unpin something or give the pool more memory",
             )
         self.tree.pin(node)
         pin = Pin(node, known)
         self._pins.add(pin)
+        self._pinned_nodes, self.pinned = held, total
         return pin
 
     def unpin(self, pin: Pin[V]) -> None:
         """Let a pinned prefix be evicted again."""
         self._pins.remove(pin)
         self.tree.unpin(pin.node)
+        self._pinned_nodes = None
+        self.pinned = sum(node.length for node in self.pinned_nodes())
+
+    def pinned_nodes(self) -> frozenset[Node[V]]:
+        """What pins hold, ancestors included."""
+        if self._pinned_nodes is None:
+            self._pinned_nodes = frozenset(node for pin in self._pins for node in pin.node.path())
+        return self._pinned_nodes
 
     def reset(self) -> int:
         """Remove everything that no request and no pin holds; returns how many tokens that was."""
@@ -332,9 +369,6 @@ class Cache(Generic[V]):
 
     # Inside
 
-    def _pinned_nodes(self) -> set[Node[V]]:
-        return {node for pin in self._pins for node in pin.node.path()}
-
     def _tick(self) -> int:
         self._clock += 1
         return self._clock
@@ -344,6 +378,7 @@ class Cache(Generic[V]):
     ) -> Insertion[V]:
         insertion = self.tree.insert(run, scope, make_value, self._clock, match)
         if insertion.head is not None:
+            self._pinned_nodes = None  # the head may be of one of them
             self._policy.added(insertion.head, next(iter(insertion.head.children.values())))
         for node in insertion.added:
             self._policy.added(node, None)
@@ -360,12 +395,16 @@ class Cache(Generic[V]):
             leaf = self._policy.victim()
             if leaf is None:
                 raise AssertionError("evictable tokens without an evictable leaf")
-            gone = min(leaf.length, tokens - self.free, max(1, self._policy.portion(leaf)))
-            self._remove(leaf, leaf.length - gone)
+            keep = max(0, leaf.length - (tokens - self.free)) // self._eviction_step * self._eviction_step
+            keep = max(keep, leaf.length - max(1, self._policy.portion(leaf)))
+            gone = leaf.length - keep
+            self._remove(leaf, keep)
             self.counters.evicted += gone
 
     def _remove(self, leaf: Node[V], keep: int) -> None:
         self._policy.removing(leaf, keep)
+        if self._leaving is not None:
+            self._leaving(leaf, keep)
         self._store.free(self.tree.truncate(leaf, keep))
 
     def _prune(self, node: Node[V], keep: int) -> None:
@@ -414,7 +453,16 @@ class Cache(Generic[V]):
         reserved = sum(lease.reserved for lease in self._leases)
         _require(reserved == self.reserved, f"reserved is {self.reserved}, leases make {reserved}")
         _require(self.free >= 0, f"{-self.free} tokens over capacity")
+        kept = {node for pin in self._pins for node in pin.node.path()}
+        _require(kept == self.pinned_nodes(), "what pins hold is not what is noted of it")
+        total = sum(node.length for node in kept)
+        _require(total == self.pinned <= self.pin_limit, f"pinned is {self.pinned}, pins make {total}")
         _require(0 <= self.counters.hit <= self.counters.input, "hits exceed input")
+
+
+def eviction_step(capacity: int, most: int) -> int:
+    """`Cache.eviction_step` for a host whose memory should not fall to pieces: `most`, or a 32nd of a small memory."""
+    return max(1, min(most, capacity // 32))
 
 
 def _require(condition: bool, message: str) -> None:

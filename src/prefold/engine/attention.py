@@ -92,13 +92,11 @@ class TorchPool:
         scale: float,
     ) -> torch.Tensor:
         """See `KVPool`."""
-        keys, values = self.k[layer], self.v[layer]
-        keys.index_copy_(0, write, k)
-        values.index_copy_(0, write, v)
+        self.store(layer, write, k, v)
         out = torch.empty_like(q)
         lse = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device)
         for part in plan:
-            picked = q[part.rows], keys[part.keys], values[part.keys]
+            picked = q[part.rows], *self.fetch(layer, part.keys, q.dtype)
             if part.mask is not None:
                 result, result_lse = padded_attention(*picked, part.mask, scale=scale)
             else:
@@ -116,6 +114,15 @@ class TorchPool:
                 lse[part.rows] = total
         return out
 
+    def store(self, layer: int, write: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Put K and V, each (T, N, D), into the slots `write`, (T,) int64."""
+        self.k[layer].index_copy_(0, write, k.to(self.k.dtype))
+        self.v[layer].index_copy_(0, write, v.to(self.v.dtype))
+
+    def fetch(self, layer: int, keys: slice | torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """K and V of some slots, (L, N, D) or, for (R, L) slots, (R, L, N, D), in numbers of `dtype`."""
+        return self.k[layer][keys].to(dtype), self.v[layer][keys].to(dtype)
+
     def dump(self, runs: Runs) -> torch.Tensor:
         """See `KVPool`; a record is (layers, 2, N, D)."""
         layers, _, kv_heads, size = self.k.shape
@@ -125,12 +132,12 @@ class TorchPool:
             for half, source in enumerate((self.k, self.v)):
                 records[at : at + stop - start, :, half] = source[:, start:stop].transpose(0, 1)
             at += stop - start
-        return records.view(len(records), -1).view(torch.uint8)
+        return records.flatten(1).view(torch.uint8)
 
     def load(self, runs: Runs, records: torch.Tensor) -> None:
         """See `KVPool`."""
         layers, _, kv_heads, size = self.k.shape
-        numbers = records.view(self.k.dtype).view(-1, layers, 2, kv_heads, size)
+        numbers = records.view(self.k.dtype).view(len(records), layers, 2, kv_heads, size)
         at = 0
         for start, stop in runs:
             for half, target in enumerate((self.k, self.v)):

@@ -10,6 +10,7 @@ Shapes: `T` tokens, `H` query heads, `N` K/V heads, `D` head size, `W` hidden si
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -40,6 +41,10 @@ class Projection(Protocol):
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The product."""
+
+
+MakeProjection = Callable[[list["torch.Tensor"], list["torch.Tensor | None"]], Projection]
+"""Makes one projection of weights, (out, in) each, that stand side by side in its result, and their biases."""
 
 
 class Linear:
@@ -94,8 +99,9 @@ class _Layer:
 class _Weights:
     """Takes weights out of a state dict by name, so that nothing is held twice."""
 
-    def __init__(self, state: dict[str, torch.Tensor]) -> None:
+    def __init__(self, state: dict[str, torch.Tensor], make: MakeProjection) -> None:
         self._state = state
+        self._make = make
 
     def tensor(self, name: str) -> torch.Tensor:
         try:
@@ -105,12 +111,7 @@ class _Weights:
 
     def linear(self, names: list[str], *, bias: bool) -> Projection:
         weights = [self.tensor(name + ".weight") for name in names]
-        biases = [self.tensor(name + ".bias") if bias else None for name in names]
-        if len(names) == 1:
-            return Linear(weights[0], biases[0])
-        if weights[0].dtype == torch.float32:
-            return SideBySide([Linear(*pair) for pair in zip(weights, biases, strict=True)])
-        return Linear(torch.cat(weights), torch.cat([b for b in biases if b is not None]) if bias else None)
+        return self._make(weights, [self.tensor(name + ".bias") if bias else None for name in names])
 
 
 class LeanDecoder:
@@ -128,7 +129,7 @@ class LeanDecoder:
         if not is_lean(config):
             raise UnsupportedModel(f"{config.model_type} is not of the Llama family", hint="use the transformers path")
         self.config = config
-        take = _Weights(state)
+        take = _Weights(state, self._linear)
         self._embedding = take.tensor("model.embed_tokens.weight")
         if self._embedding.shape != (config.vocab_size, config.hidden_size):
             raise ModelError(
@@ -139,7 +140,7 @@ class LeanDecoder:
         self._layers = [_Layer(take, config, index) for index in range(config.layers)]
         self._norm = take.tensor("model.norm.weight")
         head = self._embedding if config.tied_embeddings else take.tensor("lm_head.weight")
-        self._head = Linear(head, None)
+        self._head = self._linear([head], [None])
         self._cos, self._sin = rotary_tables(config, self._embedding.dtype, self._embedding.device)
 
     @torch.inference_mode()
@@ -191,6 +192,15 @@ class LeanDecoder:
         """What the last layer gave, (S, W), to (S, V) float32."""
         return self._head(self._rms_norm(hidden, self._norm)).float()
 
+    def _linear(self, weights: list[torch.Tensor], biases: list[torch.Tensor | None]) -> Projection:
+        """Products side by side: in the form in which this decoder computes them."""
+        if len(weights) == 1:
+            return Linear(weights[0], biases[0])
+        if weights[0].dtype == torch.float32:
+            return SideBySide([Linear(*pair) for pair in zip(weights, biases, strict=True)])
+        given = [bias for bias in biases if bias is not None]
+        return Linear(torch.cat(weights), torch.cat(given) if given else None)
+
     def _rms_norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         wide = x.float()
         wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.config.norm_eps)
@@ -207,6 +217,16 @@ def rotary_tables(config: ModelConfig, dtype: torch.dtype, device: torch.device)
     """Cosine and sine of every position the model was made for, each (positions, D).
 
     Raises:
+        UnsupportedModel: see `rotary_angles`.
+    """
+    angles = rotary_angles(config, torch.arange(config.context_length))
+    return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
+
+
+def rotary_angles(config: ModelConfig, positions: torch.Tensor) -> torch.Tensor:
+    """By how much each dimension of a head is turned at these positions, (positions, D) float32, in radians.
+
+    Raises:
         UnsupportedModel: for a rotary type other than `LEAN_ROPE_TYPES`.
     """
     rope, kind = config.rope, config.rope.get("rope_type")
@@ -218,9 +238,8 @@ def rotary_tables(config: ModelConfig, dtype: torch.dtype, device: torch.device)
         inverse = _llama3_frequencies(inverse, rope)
     elif kind != "default":
         raise UnsupportedModel(f"Rotary embedding {kind!r}", hint=f"covered: {', '.join(sorted(LEAN_ROPE_TYPES))}")
-    angles = torch.arange(config.context_length, dtype=torch.float)[:, None] * inverse
-    angles = torch.cat((angles, angles), dim=-1)
-    return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
+    angles = positions.float()[:, None] * inverse
+    return torch.cat((angles, angles), dim=-1)
 
 
 def _llama3_frequencies(inverse: torch.Tensor, rope: dict[str, float]) -> torch.Tensor:

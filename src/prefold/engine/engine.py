@@ -7,29 +7,38 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import torch
 
-from prefold.core.cache import Cache, Pin
+from prefold.core.cache import Cache, eviction_step
 from prefold.core.keys import SHARED, Scope
-from prefold.core.policies import POLICIES
-from prefold.core.tokens import count, unpack
+from prefold.core.policies import POLICIES, Cost
+from prefold.core.radix import Node
+from prefold.core.tokens import count, pack, unpack
 from prefold.engine import sampling
 from prefold.engine.answer import AnswerText
-from prefold.engine.decoder import Decoder
+from prefold.engine.blend.blender import Blender, refusal
+from prefold.engine.decoder import Decoder, LeanDecoder
 from prefold.engine.kv_events import BlockBook
 from prefold.engine.kv_pool import KVPool
 from prefold.engine.model_config import ModelConfig
 from prefold.engine.options import EngineOptions
+from prefold.engine.pins import Pinned, Pins, PinWish
 from prefold.engine.plan import build
-from prefold.engine.request import FinishReason, Output, Request, SamplingOptions, TokenInfo, Usage
+from prefold.engine.request import BlendUsage, FinishReason, Output, Request, SamplingOptions, TokenInfo, Usage
 from prefold.engine.scheduler import Scheduler, Sequence
 from prefold.engine.slots import SlotPool, Span, SpanStore
+from prefold.engine.tiers.ladder import Ladder
 from prefold.engine.tokenizer import Tokenizer
 from prefold.errors import CapacityError, EngineFailed, InvalidTokens, NoRoom, PrefoldError, PromptTooLong
 
 _log = logging.getLogger(__name__)
+
+EVICTION_STEP = 256
+"""Tokens, of which a whole multiple stays of what is evicted in part: slots come free in long runs then, without which
+every step would pay for shorter and shorter ones. Also in `providers/data/prefold.toml`, for the simulator."""
 
 
 @dataclass(eq=False)
@@ -50,12 +59,16 @@ class Ticket:
         answers: its choices that still run, by number.
         completion: tokens generated so far, all choices.
         cached: prompt tokens that need not be computed; 0 until the request is admitted.
+        pin: what became of the wish to pin; None until the prompt is computed.
+        blend: what became of the chunks; None where there are none, or until the prompt is computed.
     """
 
     request: Request
     answers: dict[int, _Answer] = field(default_factory=dict)
     completion: int = 0
     cached: int = 0
+    pin: Pinned | PrefoldError | None = None
+    blend: BlendUsage | None = None
 
 
 @dataclass
@@ -79,6 +92,7 @@ class Engine:
         clock: monotonic seconds.
         kv: K and V; as many tokens are cached as it has slots.
         events: told which blocks the cache holds, where somebody wants to know.
+        ladder: of the tiers below, where there are any; closed with the engine.
     """
 
     def __init__(
@@ -90,6 +104,7 @@ class Engine:
         clock: Callable[[], float],
         kv: KVPool,
         events: BlockBook | None = None,
+        ladder: Ladder | None = None,
     ) -> None:
         self.config = config
         self.tokenizer = tokenizer
@@ -98,12 +113,28 @@ class Engine:
         self.pool = SlotPool(kv.capacity)
         store = SpanStore(self.pool) if events is None else events.store(self.pool)
         self.cache: Cache[Span] = Cache(
-            kv.capacity, store, Span((), 0, 0), policy=POLICIES[options.policy](), grain=options.grid
+            kv.capacity,
+            store,
+            Span((), 0, 0),
+            policy=POLICIES[options.policy](),
+            cost=Cost(config.attention_span),  # one that knows of copies in tiers would go here
+            grain=options.grid,
+            pin_limit=options.pin_limit,
+            eviction_step=eviction_step(kv.capacity, EVICTION_STEP),
+            leaving=None if ladder is None else ladder.leaving,
         )
-        self.scheduler = Scheduler(self.cache, self.pool, options, None if events is None else events.ready)
+        self.pins = Pins(self.cache, clock)
+        self.scheduler = Scheduler(self.cache, self.pool, options, self._ready, ladder)
         self.events = events
+        self.ladder = ladder
         self.device = torch.device(options.device)
         self.kv = kv
+        self.blend_refusal = refusal(decoder, kv) if options.blend else "blending is off"
+        """Why no chunk is reused; empty where they are."""
+        self.blender: Blender | None = None
+        if not self.blend_refusal and isinstance(decoder, LeanDecoder):
+            self.blender = Blender(decoder, kv, options.blend_recompute, options.blend_memory, self.device)
+        self._just_blended = False
         self._decoder = decoder
         self._clock = clock
         self._arrivals = 0
@@ -115,6 +146,11 @@ class Engine:
         return bool(self._tickets)
 
     @property
+    def loading(self) -> float | None:
+        """Seconds until a request that waits for K/V from a tier goes without it; None if none waits for that."""
+        return None if self.ladder is None or not self.ladder.loading else self.ladder.patience()
+
+    @property
     def threads(self) -> int:
         """CPU threads that the model computes with."""
         return torch.get_num_threads()
@@ -124,6 +160,7 @@ class Engine:
 
         Raises:
             InvalidTokens: for an empty prompt or a token outside the vocabulary.
+            InvalidRequest: for chunks that are empty, overlap or do not lie in the prompt.
             PromptTooLong: if prompt and answer exceed the context length or the K/V memory.
         """
         length = count(request.prompt)
@@ -135,6 +172,7 @@ class Engine:
                 f"Token id {highest} is outside the vocabulary",
                 hint=f"this model's ids end at {self.config.vocab_size - 1}",
             )
+        request.check_chunks()
         total = _tokens_of(request)
         for limit, what in ((self.config.context_length, "context length"), (self.pool.capacity, "K/V memory")):
             if total > limit:
@@ -161,7 +199,8 @@ class Engine:
         Raises:
             NoRoom: if what is pinned leaves too little room for it.
         """
-        needed, attainable = _tokens_of(request), self.cache.attainable(request.prompt, request.scope)
+        self.pins.expire()
+        needed, attainable = _tokens_of(request), self._attainable(request)
         if needed > attainable:
             raise NoRoom(
                 f"The request may need {needed} tokens; pinned prefixes leave {attainable}",
@@ -172,6 +211,9 @@ class Engine:
             self._arrivals += 1
             # Only the first choice counts as a request; the others find its whole prompt.
             sequence = Sequence(request, choice, self._arrivals, request.prompt, cached=None if choice == 0 else 0)
+            if self.blender is not None and len(request.opening) < len(request.prompt):
+                sequence.run, sequence.private = request.opening, True
+                sequence.fresh = unpack(request.prompt[len(request.opening) :])
             text = AnswerText(self.tokenizer.stream(), request.sampling.stop)
             ticket.answers[choice] = _Answer(text, _generator(request.sampling, choice), sequence)
             self._tickets[sequence] = ticket
@@ -199,39 +241,63 @@ class Engine:
                 ticket.request.on_output(Output(choice, finish="error", error=error))
         self._tickets.clear()
 
-    def pin(self, run: bytes, scope: Scope = SHARED) -> Pin[Span]:
-        """Keep the cached part of a prefix until `unpin`; see `Cache.pin`.
+    def pin(self, wish: PinWish, scope: Scope = SHARED) -> Pinned:
+        """Keep a cached prefix; see `Pins.add`. `pins` has the rest.
 
         Raises:
             CapacityError: if pins would hold too much, or leave too little for a request that was accepted.
         """
-        pin = self.cache.pin(run, scope)
-        for ticket in set(self._tickets.values()):
-            request = ticket.request
-            if _tokens_of(request) > self.cache.attainable(request.prompt, request.scope):
-                self.cache.unpin(pin)
-                raise CapacityError(
-                    f"Pinning {pin.length} tokens would leave too little room for a request that was accepted",
-                    hint="try again when it has finished, or give the pool more memory",
-                )
-        return pin
-
-    def unpin(self, pin: Pin[Span]) -> None:
-        """Let a pinned prefix be evicted again."""
-        self.cache.unpin(pin)
+        before = self.cache.pinned
+        pinned = self.pins.add(wish, scope)
+        if self.cache.pinned > before:
+            for ticket in set(self._tickets.values()):
+                request = ticket.request
+                if _tokens_of(request) > self._attainable(request):
+                    self.pins.remove(pinned.id)
+                    raise CapacityError(
+                        f"Pinning {pinned.tokens} tokens would leave too little room for a request that was accepted",
+                        hint="try again when it has finished, or give the pool more memory",
+                    )
+        return pinned
 
     def reset(self) -> int:
         """Forget everything that no running request and no pin holds; returns the number of tokens."""
-        freed = self.cache.reset()
+        if self.blender is not None:
+            self.blender.store.clear()
+        freed = self.cache.reset() if self.ladder is None else self.ladder.quietly(self.cache.reset)
         if self.events is not None and not self.cache.tree.size:
             self.events.cleared()
         self._tell()
         return freed
 
-    def close(self) -> None:
-        """Tell nobody anything any more."""
+    def share(self, run: bytes, scope: Scope = SHARED) -> Future[int]:
+        """Bring what is cached of a prompt to the tiers that other engines see; done when it is there, or failed."""
+        if self.ladder is None:
+            done: Future[int] = Future()
+            done.set_result(0)
+            return done
+        known = self.cache.tree.peek(run, scope)
+        return self.ladder.share(known.node.path(), known.length)
+
+    def clear_tiers(self) -> Future[int]:
+        """Empty the tiers; the number of blocks that were in them, once that is done."""
+        if self.ladder is not None:
+            return self.ladder.clear()
+        nothing: Future[int] = Future()
+        nothing.set_result(0)
+        return nothing
+
+    def close(self, enough: Callable[[], bool] = lambda: False) -> None:
+        """Tell nobody anything any more, and bring to the tiers what they should keep.
+
+        Args:
+            enough: asked now and then; whether to leave it at what has been brought.
+        """
         if self.events is not None:
             self.events.close()
+        if self.ladder is not None:
+            leaves = [node for node in self.cache.tree.nodes() if not node.children]
+            self.ladder.close(leaves, enough)
 
     def step(self) -> bool:
         """Run one forward pass; False if there was nothing to run."""
@@ -241,14 +307,31 @@ class Engine:
 
     # Inside
 
+    def _attainable(self, request: Request) -> int:
+        """Tokens that a request may take up when nothing else runs."""
+        run = request.prompt if self.blender is None else request.opening
+        return self.cache.attainable(run, request.scope)
+
+    def _ready(self, path: list[Node[Span]]) -> None:
+        if self.events is not None:
+            self.events.ready(path)
+        if self.ladder is not None:
+            self.ladder.ready(path)
+
     def _tell(self) -> None:
         if self.events is not None:
             self.events.flush()
 
     def _step(self) -> bool:
+        self.pins.expire()
+        if not self._just_blended and self._blend():
+            return True
         begin = self._clock()
-        chunks = self.scheduler.schedule()
+        chunks = self.scheduler.schedule(begin)
+        self._just_blended = False
         if not chunks:
+            if self._blend():
+                return True
             self._refuse_oldest()
             return False
         batch = build(chunks, self.kv, self.device)
@@ -269,18 +352,50 @@ class Engine:
         times.steps += 1
         times.planning += planned - begin
         times.model += ran - planned
+        if self.ladder is not None:
+            self.ladder.computed(sum(chunk.stop - chunk.start for chunk in chunks if chunk.of_prompt), ran - planned)
         for row, (sequence, token) in enumerate(zip(sampled, tokens, strict=True)):
-            if token is None:
-                nothing = EngineFailed("The model gave no finite logits", hint="check the weights, or use --dtype fp32")
-                self._end(sequence, "error", nothing)
-            else:
-                self._accept(sequence, token, logits[row])
+            self._take(sequence, token, logits[row])
         times.answering += self._clock() - ran
+        return True
+
+    def _blend(self) -> bool:
+        """Run a prompt's chunks and what follows them, alone; False if there is none that is to run next.
+
+        Two such steps do not follow each other while others have something to run, for these can take long.
+        """
+        sequence = self.scheduler.blendable()
+        if sequence is None or self.blender is None:
+            return False
+        self._just_blended = True
+        request, ticket = sequence.request, self._tickets[sequence]
+        begin = self._clock()
+        prompt = sequence.run + pack(sequence.fresh)
+        start = count(sequence.run)
+        slots = sequence.slots(0, count(prompt))
+        try:
+            logits, blend = self.blender.run(prompt, request.chunks, request.scope, start, slots)
+        except RuntimeError as error:
+            _log.exception("Blending a prompt of %d tokens failed", count(prompt))
+            reason = str(error).splitlines()[0]
+            self._end(sequence, "error", EngineFailed(f"The model failed: {reason}", hint="see the server's log"))
+            return True
+        (token,) = self._choose(logits, [sequence])
+        self.scheduler.blended(sequence)
+        if ticket.blend is None or ticket.blend.is_exact:  # other choices, and preempted ones, blend again
+            ticket.blend = blend
+        self.times.steps += 1
+        self.times.model += self._clock() - begin
+        self._take(sequence, token, logits[0])
+        try:
+            self.blender.learn(request.prompt, request.chunks, request.scope)  # not before the first token is out
+        except RuntimeError:  # it was for others to come; this request goes on
+            _log.exception("Computing the chunks of a prompt of %d tokens failed", count(prompt))
         return True
 
     def _refuse_oldest(self) -> None:
         """Nothing runs and yet the oldest request does not fit: only pins can be in its way."""
-        if self.scheduler.waiting and not self.scheduler.running:
+        if self.scheduler.waiting and not self.scheduler.running and self.loading is None:
             room = self.cache.free + self.cache.evictable
             held = NoRoom(
                 f"Pinned prefixes leave room for {room} tokens only",
@@ -296,6 +411,14 @@ class Engine:
             logits, [sequence.request.sampling for sequence in sampled], [answer.generator for answer in answers]
         )
 
+    def _take(self, sequence: Sequence, token: int | None, logits: torch.Tensor) -> None:
+        """Take what was chosen, where anything could be."""
+        if token is None:
+            nothing = EngineFailed("The model gave no finite logits", hint="check the weights, or use --dtype fp32")
+            self._end(sequence, "error", nothing)
+        else:
+            self._accept(sequence, token, logits)
+
     def _accept(self, sequence: Sequence, token: int, logits: torch.Tensor) -> None:
         """Take a chosen token into its answer and say so."""
         ticket = self._tickets[sequence]
@@ -304,6 +427,8 @@ class Engine:
         sequence.fresh.append(token)
         sequence.generated += 1
         ticket.completion += 1
+        if ticket.completion == 1:
+            self._computed(ticket, sequence)
         infos = () if options.logprobs is None else (sampling.describe(logits, token, options.logprobs),)
         if token in self.config.eos_token_ids and not options.ignore_eos:
             self._end(sequence, "stop", tokens=(token,), infos=infos)
@@ -313,6 +438,16 @@ class Engine:
             self._end(sequence, "stop" if text.stopped else "length", text=piece, tokens=(token,), infos=infos)
         else:
             ticket.request.on_output(Output(sequence.choice, piece, (token,), infos))
+
+    def _computed(self, ticket: Ticket, sequence: Sequence) -> None:
+        """The whole prompt of a request has K and V for the first time, and holds them."""
+        self.pins.used(sequence.nodes())
+        request = ticket.request
+        if request.pin is not None:
+            try:
+                ticket.pin = self.pin(request.pin, request.scope)
+            except CapacityError as error:  # the answer goes on without
+                ticket.pin = error
 
     def _end(
         self,
@@ -324,7 +459,7 @@ class Engine:
         tokens: tuple[int, ...] = (),
         infos: tuple[TokenInfo, ...] = (),
     ) -> None:
-        self.scheduler.release(sequence)
+        self.scheduler.release(sequence, self._clock(), stop=reason)
         ticket = self._tickets.pop(sequence)
         answer = ticket.answers.pop(sequence.choice)
         if sequence.choice == 0:
@@ -334,8 +469,12 @@ class Engine:
             reason = "stop"
         usage = None
         if not ticket.answers:
-            usage = Usage(count(ticket.request.prompt), ticket.cached, ticket.completion)
-        ticket.request.on_output(Output(sequence.choice, text, tokens, infos, reason, usage, error))
+            blend = ticket.blend
+            if blend is None and ticket.request.chunks:
+                blend = BlendUsage(len(ticket.request.chunks), reason=self.blend_refusal)
+            usage = Usage(count(ticket.request.prompt), ticket.cached, ticket.completion, blend)
+        pin = None if usage is None else ticket.pin
+        ticket.request.on_output(Output(sequence.choice, text, tokens, infos, reason, usage, error, pin))
 
 
 def _tokens_of(request: Request) -> int:

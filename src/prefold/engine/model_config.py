@@ -108,6 +108,17 @@ class ModelConfig:
         """Whether every layer attends to every earlier token, which an exact prefix cache relies on."""
         return not self.partial_attention
 
+    @property
+    def attention_span(self) -> float:
+        """Position at which attention to all earlier tokens takes as many multiplications as all the rest of a token.
+
+        Read from the shape of a dense decoder with a gated feed-forward part; for others it is near enough to weigh
+        tokens against each other.
+        """
+        attention = self.heads * self.head_dim
+        width = 2 * attention + 2 * self.kv_heads * self.head_dim + 3 * self.intermediate_size
+        return self.hidden_size * width / (2 * attention)
+
     def require_full_attention(self) -> None:
         """Refuse a model whose K/V of a prefix could not be reused exactly.
 

@@ -9,6 +9,7 @@ its own affair.
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -73,18 +74,16 @@ def build(chunks: list[Chunk], pool: KVPool, device: torch.device) -> Batch:
         device: where the model is.
     """
     planner = _Planner()
-    samples: list[int] = []
-    positions: list[torch.Tensor] = []
-    writes: list[torch.Tensor] = []
+    # Arrays, not a tensor for each chunk: a step of many answers has as many chunks, of one token each.
+    samples, positions, writes = array("q"), array("q"), array("q")
     row = 0
     for chunk in chunks:
         size = chunk.stop - chunk.start
-        positions.append(torch.arange(chunk.start, chunk.stop))
+        positions.extend(range(chunk.start, chunk.stop))
         unwritten = min(max(chunk.write_from - chunk.start, 0), size)
-        if unwritten:
-            writes.append(torch.full((unwritten,), pool.capacity))
-        places = chunk.sequence.slots(chunk.start + unwritten, chunk.stop)
-        writes += [torch.arange(start, stop) for start, stop in places]
+        writes.extend([pool.capacity] * unwritten)
+        for start, stop in chunk.sequence.slots(chunk.start + unwritten, chunk.stop):
+            writes.extend(range(start, stop))
         planner.add(chunk, row)
         row += size
         if chunk.sample:
@@ -92,11 +91,18 @@ def build(chunks: list[Chunk], pool: KVPool, device: torch.device) -> Batch:
     tokens = torch.frombuffer(bytearray(b"".join(chunk.token_bytes() for chunk in chunks)), dtype=torch.int32)
     return Batch(
         tokens.to(device, torch.int64),
-        torch.cat(positions).to(device),
-        torch.cat(writes).to(device),
-        torch.tensor(samples, dtype=torch.int64, device=device),
+        _tensor(positions, device),
+        _tensor(writes, device),
+        _tensor(samples, device),
         pool.prepare(planner.items()),
     )
+
+
+def _tensor(numbers: array[int], device: torch.device) -> torch.Tensor:
+    """The same numbers, int64."""
+    if not numbers:
+        return torch.empty(0, dtype=torch.int64, device=device)
+    return torch.frombuffer(numbers, dtype=torch.int64).to(device)
 
 
 Rows = tuple[int, int]

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from prefold.core.keys import SHARED, Scope
+from prefold.core.tokens import WIDTH, count
+from prefold.engine.pins import Pinned, PinWish
 from prefold.errors import InvalidRequest, PrefoldError
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -15,6 +17,7 @@ FinishReason = Literal["stop", "length", "cancelled", "error"]
 MAX_STOPS = 16
 MAX_LOGPROBS = 20
 MAX_CHOICES = 128
+MAX_CHUNKS = 1000
 
 
 @dataclass(frozen=True)
@@ -81,19 +84,45 @@ class TokenInfo:
     likeliest: tuple[TokenLogprob, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class BlendUsage:
+    """What a prompt with marked chunks was answered from.
+
+    Attributes:
+        chunks: marked ones.
+        reused: those of them that were known.
+        reused_tokens: whose K and V were taken over from another place. The answer is exact where there are none.
+        recomputed_tokens: tokens of known chunks that were computed all the same.
+        reason: why no chunk could be reused at all; empty where they could.
+    """
+
+    chunks: int
+    reused: int = 0
+    reused_tokens: int = 0
+    recomputed_tokens: int = 0
+    reason: str = ""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the answer is what it would have been without blending."""
+        return not self.reused_tokens
+
+
 @dataclass(frozen=True)
 class Usage:
     """Tokens of one request.
 
     Attributes:
         prompt: input tokens.
-        cached: those of them that need not be computed; never more than `prompt - 1`.
+        cached: those of them that need not be computed, exact to the token; never more than `prompt - 1`.
         completion: generated tokens, of all choices.
+        blend: what became of the chunks in the prompt; None where none were marked.
     """
 
     prompt: int
     cached: int
     completion: int
+    blend: BlendUsage | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +137,7 @@ class Output:
         finish: why the choice ended, None while it goes on.
         usage: of the whole request; set on its very last output.
         error: why, where `finish` is `error`.
+        pin: what became of the request's wish to pin, beside `usage`; None where it had none or was not computed.
     """
 
     choice: int
@@ -117,6 +147,7 @@ class Output:
     finish: FinishReason | None = None
     usage: Usage | None = None
     error: PrefoldError | None = None
+    pin: Pinned | PrefoldError | None = None
 
 
 @dataclass(eq=False)
@@ -128,9 +159,39 @@ class Request:
         sampling: how the answer is chosen.
         on_output: called in the engine's thread, in order, and must neither block nor raise.
         scope: who may share the prompt's K and V.
+        pin: what of the prompt is to stay once it is computed; None for nothing.
+        chunks: tokens `start..stop` that may stand elsewhere in the next prompt, in order; see `engine.blend`.
     """
 
     prompt: bytes
     sampling: SamplingOptions
     on_output: Callable[[Output], None]
     scope: Scope = field(default=SHARED)
+    pin: PinWish | None = None
+    chunks: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def opening(self) -> bytes:
+        """The tokens before the first chunk; all where there is none. The first token is what it is in any prompt."""
+        return self.prompt[: max(self.chunks[0][0], 1) * WIDTH] if self.chunks else self.prompt
+
+    def check_chunks(self) -> None:
+        """Refuse chunks that are empty, overlap or do not lie in the prompt.
+
+        Raises:
+            InvalidRequest: naming the first one.
+        """
+        if len(self.chunks) > MAX_CHUNKS:
+            raise InvalidRequest(
+                f"{len(self.chunks)} chunks in one prompt", hint=f"mark up to {MAX_CHUNKS}", param="prefold_chunks"
+            )
+        end = 0
+        for start, stop in self.chunks:
+            if not end <= start < stop <= count(self.prompt):
+                raise InvalidRequest(
+                    f"The chunk of tokens {start} to {stop} is empty, overlaps the one before it, "
+                    f"or does not lie in the prompt of {count(self.prompt)} tokens",
+                    hint="give chunks in order, as [start, stop] with stop exclusive",
+                    param="prefold_chunks",
+                )
+            end = stop

@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from prefold.core.cache import Cache, Lease
 from prefold.core.radix import Node
@@ -23,6 +24,9 @@ from prefold.core.tokens import WIDTH, count, pack
 from prefold.engine.options import EngineOptions
 from prefold.engine.request import Request
 from prefold.engine.slots import Runs, SlotPool, Span, cut, join, length
+
+if TYPE_CHECKING:
+    from prefold.engine.tiers.ladder import Ladder
 
 TAIL_QUANTUM = 32
 """Slots by which a growing answer is extended, so that it stays in long runs."""
@@ -39,8 +43,9 @@ class Sequence:
         request: what was asked.
         choice: which of the request's answers this is.
         arrival: serial number; lower came earlier.
-        run: the prompt, and after a preemption also what was generated before it.
-        fresh: tokens generated since the last admission.
+        run: the prompt, and after a preemption also what was generated before it. Of a private sequence, the prompt up
+            to its first chunk.
+        fresh: tokens generated since the last admission. Of a private sequence, all that follows `run`.
         generated: all tokens generated.
         computed: positions before this one need no more computing for this sequence.
         cached: hit on the first admission, None before it.
@@ -48,6 +53,7 @@ class Sequence:
         lease: hold on the prompt's nodes while running.
         prompt_slots: slots of `run`, in order; the tree may cut its nodes anew, but a token keeps its slot.
         tail: slots of `fresh`, more than it has tokens.
+        private: what follows `run` is not exact (see `engine.blend`): it never joins the tree.
     """
 
     request: Request
@@ -62,11 +68,17 @@ class Sequence:
     lease: Lease[Span] | None = None
     prompt_slots: Runs = ()
     tail: Runs = ()
+    private: bool = False
 
     @property
     def prefilling(self) -> bool:
         """Whether part of the prompt has yet to run."""
         return self.computed < count(self.run)
+
+    @property
+    def blendable(self) -> bool:
+        """Whether the private part of its prompt is what is to run next."""
+        return self.private and self.computed == count(self.run)
 
     def nodes(self) -> list[Node[Span]]:
         """The tree nodes of the prompt, in order; none unless running."""
@@ -112,9 +124,14 @@ class Chunk:
     write_from: int
     sample: bool
 
+    @property
+    def of_prompt(self) -> bool:
+        """Whether the tokens are the prompt's, not the newest of the answer."""
+        return self.start < count(self.sequence.run)
+
     def token_bytes(self) -> bytes:
         """The tokens, packed."""
-        if self.start >= count(self.sequence.run):
+        if not self.of_prompt:
             return pack(self.sequence.fresh[-1:])
         return self.sequence.run[self.start * WIDTH : self.stop * WIDTH]
 
@@ -127,6 +144,7 @@ class Scheduler:
         pool: of slots.
         options: order, budgets, grid.
         on_ready: called with the nodes of a sequence, from below the root down, when more of them has K and V.
+        ladder: of the tiers below the pool, where there are any.
     """
 
     def __init__(
@@ -135,6 +153,7 @@ class Scheduler:
         pool: SlotPool,
         options: EngineOptions,
         on_ready: Callable[[list[Node[Span]]], None] | None = None,
+        ladder: Ladder | None = None,
     ) -> None:
         self.waiting: list[Sequence] = []
         """In order of arrival."""
@@ -147,13 +166,22 @@ class Scheduler:
         self._pool = pool
         self._options = options
         self._on_ready = on_ready
+        self._ladder = ladder
+        self._now = 0.0
 
     def add(self, sequence: Sequence) -> None:
         """Put a sequence into the queue."""
         insort(self.waiting, sequence, key=lambda other: other.arrival)
+        if self._ladder is not None:
+            self._ladder.look(sequence, self._matched(sequence))
 
-    def schedule(self) -> list[Chunk]:
-        """Chunks of the next step: a token of each running answer, then prompts for the rest of `step_tokens`."""
+    def schedule(self, now: float = 0.0) -> list[Chunk]:
+        """Chunks of the next step: a token of each running answer, then prompts for the rest of `step_tokens`.
+
+        Args:
+            now: seconds, for the cache's policy.
+        """
+        self._now = now
         chunks = self._decode()
         step = self._options.step_tokens
         budget = max(step - len(chunks), step // 4, self._options.grid)  # decoding does not starve prompts
@@ -167,25 +195,43 @@ class Scheduler:
         """Note that the chunks have run."""
         for chunk in chunks:
             chunk.sequence.computed = chunk.stop
-            if chunk.start < count(chunk.sequence.run):
+            if chunk.of_prompt:
                 nodes = chunk.sequence.nodes()
                 for node in nodes:
                     node.value.ready = node.value.planned
                 if self._on_ready is not None:
                     self._on_ready(nodes)
 
-    def release(self, sequence: Sequence) -> None:
-        """Take a sequence out, wherever it is.
+    def blendable(self) -> Sequence | None:
+        """The first running sequence whose private part is to run next; that is a step of its own."""
+        return next((sequence for sequence in self.running if sequence.blendable), None)
+
+    def blended(self, sequence: Sequence) -> None:
+        """Note that the private part of a prompt has run."""
+        sequence.computed = count(sequence.run) + len(sequence.fresh)
+
+    def release(self, sequence: Sequence, now: float = 0.0, *, stop: str = "") -> None:
+        """Take a sequence out for good, wherever it is.
 
         What it has computed stays in the tree for others; the slots that it alone needed are free.
+
+        Args:
+            sequence: that waits or runs.
+            now: seconds, for the cache's policy.
+            stop: why its answer ended.
         """
+        self._release(sequence, now, stop=stop, answered=True)
+
+    def _release(self, sequence: Sequence, now: float, *, stop: str, answered: bool) -> None:
         if sequence.lease is None:
             if sequence in self.waiting:
                 self.waiting.remove(sequence)
+                if self._ladder is not None:
+                    self._ladder.drop(sequence)
             return
         self.running.remove(sequence)
         offset = count(sequence.run)
-        made = max(0, sequence.computed - offset)
+        made = 0 if sequence.private else max(0, sequence.computed - offset)
         taken: list[Runs] = []
 
         def keep_in_tree(start: int, stop: int) -> Span:
@@ -197,9 +243,22 @@ class Scheduler:
         for node in sequence.nodes():
             node.value.planned = node.value.ready  # a step that was planned and failed
         tail = pack(sequence.fresh[:made])
-        self._cache.release(sequence.lease, tail=tail, make_value=keep_in_tree, keep=None if made else ready)
-        if made and self._on_ready is not None:
-            self._on_ready(self._cache.tree.peek(sequence.run + tail, sequence.request.scope).node.path())
+        self._cache.release(
+            sequence.lease,
+            tail=tail,
+            make_value=keep_in_tree,
+            keep=None if made else ready,
+            now=now,
+            output_tokens=sequence.generated,
+            stop=stop,
+            answered=answered,
+        )
+        if made:
+            path = self._cache.tree.peek(sequence.run + tail, sequence.request.scope).node.path()
+            if self._on_ready is not None:
+                self._on_ready(path)
+            if self._ladder is not None:
+                self._ladder.ended(path, offset)
         kept = sum(length(runs) for runs in taken)
         first = made - kept  # the tree had these tokens already
         self._pool.free(cut(sequence.tail, 0, first))
@@ -211,7 +270,7 @@ class Scheduler:
     def _decode(self) -> list[Chunk]:
         chunks = []
         for sequence in list(self.running):
-            if sequence.lease is None or sequence.prefilling:
+            if sequence.lease is None or sequence.prefilling or sequence.blendable:
                 continue
             if self._extend(sequence):
                 position = count(sequence.run) + len(sequence.fresh) - 1
@@ -236,9 +295,10 @@ class Scheduler:
 
     def _preempt(self, sequence: Sequence) -> None:
         self.preemptions += 1
-        self.release(sequence)
-        sequence.run += pack(sequence.fresh)
-        sequence.fresh = []
+        self._release(sequence, self._now, stop="", answered=False)
+        if not sequence.private:
+            sequence.run += pack(sequence.fresh)
+            sequence.fresh = []
         sequence.computed = 0
         sequence.overtaken = self._options.max_overtakes
         self.add(sequence)
@@ -255,37 +315,56 @@ class Scheduler:
         for node in sequence.nodes():
             if node.start < stop:
                 node.value.planned = max(node.value.planned, min(stop, node.stop) - node.start)
-        chunks.append(Chunk(sequence, start, stop, frontier, sample=stop == end))
+        chunks.append(Chunk(sequence, start, stop, frontier, sample=stop == end and not sequence.private))
         self.computed_tokens += stop - start
         return stop - start
 
     def _admit_waiting(self, budget: int, chunks: list[Chunk]) -> None:
         if not self.waiting or budget < self._options.grid or len(self.running) >= self._options.max_running:
             return
-        ranked = iter(self._ranked())
-        while self.waiting and budget >= self._options.grid and len(self.running) < self._options.max_running:
-            oldest = self.waiting[0]
+        queue = self._settled()
+        ranked = iter(self._ranked(queue))
+        while queue and budget >= self._options.grid and len(self.running) < self._options.max_running:
+            oldest = queue[0]
             in_order = self._options.order == "fcfs" or oldest.overtaken >= self._options.max_overtakes
-            sequence = oldest if in_order else next((other for other in ranked if other.lease is None), None)
+            sequence = oldest if in_order else next((other for other in ranked if other in queue), None)
             if sequence is None:
                 break
-            if self._admit(sequence):
+            if self._ladder is not None and not self._ladder.fits(sequence, self._matched(sequence)):
+                queue.remove(sequence)
+            elif self._admit(sequence):
+                queue.remove(sequence)
                 budget -= self._prefill(sequence, budget, chunks)
             elif in_order:
                 break  # nobody may go before it; under lpm the next in rank may fit
 
-    def _ranked(self) -> list[Sequence]:
+    def _settled(self) -> list[Sequence]:
+        """Who waits for room only, in order of arrival: not those whose K and V are on their way from a tier."""
+        if self._ladder is None:
+            return list(self.waiting)
+        self._ladder.collect()
+        return [sequence for sequence in self.waiting if self._ladder.settled(sequence)]
+
+    def _matched(self, sequence: Sequence) -> int:
+        return self._cache.tree.peek(sequence.run, sequence.request.scope).length
+
+    def _ranked(self, queue: list[Sequence]) -> list[Sequence]:
         if self._options.order == "fcfs":
             return []
-        window = self.waiting[:LPM_WINDOW]
-        hits = {id(sequence): self._cache.peek(sequence.run, sequence.request.scope) for sequence in window}
+        window = queue[:LPM_WINDOW]
+        hits = {id(sequence): self._hit(sequence) for sequence in window}
         window.sort(key=lambda sequence: -hits[id(sequence)])  # stable: equal hits in order of arrival
         return window
+
+    def _hit(self, sequence: Sequence) -> int:
+        hit = self._cache.peek(sequence.run, sequence.request.scope)
+        return hit if self._ladder is None else max(hit, self._ladder.covered(sequence))
 
     def _admit(self, sequence: Sequence) -> bool:
         """Start a waiting sequence if there is room; False if there is none yet."""
         scope = sequence.request.scope
-        reserve = min(TAIL_QUANTUM, sequence.request.sampling.max_tokens - sequence.generated)
+        quantum = min(TAIL_QUANTUM, sequence.request.sampling.max_tokens - sequence.generated)
+        reserve = len(sequence.fresh) + quantum
         if not self._cache.can_admit(sequence.run, scope, reserve):
             return False
         last: list[int] = []
@@ -296,13 +375,22 @@ class Scheduler:
             return Span(runs, 0, 0)
 
         lease = self._cache.admit(
-            sequence.run, scope, reserve=reserve, make_value=make_span, resumed=sequence.cached is not None
+            sequence.run,
+            scope,
+            reserve=reserve,
+            make_value=make_span,
+            resumed=sequence.cached is not None,
+            now=self._now,
         )
         sequence.lease = lease
+        sequence.prompt_slots = join(*(node.value.runs for node in sequence.nodes()))
+        if self._ladder is not None:
+            self._cache.credit(lease, self._ladder.take(sequence))
+            if self._on_ready is not None:
+                self._on_ready(sequence.nodes())
         sequence.computed = lease.hit
         if sequence.cached is None:
             sequence.cached = lease.hit
-        sequence.prompt_slots = join(*(node.value.runs for node in sequence.nodes()))
         sequence.tail = self._pool.allocate(reserve, after=sequence.prompt_slots[-1][1])
         self.waiting.remove(sequence)
         self.running.append(sequence)

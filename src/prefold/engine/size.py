@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from prefold.engine.model_config import ModelConfig
 from prefold.errors import UsageError
 
-# Bits of one stored number. Scales kept beside 8- and 4-bit numbers are not counted: they depend on the scheme and
-# add 1 to 6 % in common ones.
+GROUP = 32
+"""Channels that share a float16 scale where numbers are kept in 8 or 4 bits; see `engine.quantised`."""
+
 _BITS = {"float32": 32, "bfloat16": 16, "float16": 16, "fp8": 8, "int8": 8, "int4": 4}
+_SCALE_BITS = {"fp8": 16, "int8": 16, "int4": 16}
 _ALIASES = {
     "fp32": "float32",
     "f32": "float32",
@@ -77,12 +79,14 @@ class KVShape:
         return cls.of_heads(config.layers, config.kv_heads, config.head_dim, heads=config.heads)
 
     def bytes_per_token(self, dtype: str) -> int:
-        """Bytes of K/V per token.
+        """Bytes of K/V per token, scales of 8- and 4-bit numbers included.
 
         Raises:
             UsageError: if the dtype is unknown.
         """
-        bits = self.layers * self.numbers_per_layer * _BITS[canonical_dtype(dtype)]
+        name = canonical_dtype(dtype)
+        groups = -(-self.numbers_per_layer // GROUP)
+        bits = self.layers * (self.numbers_per_layer * _BITS[name] + groups * _SCALE_BITS.get(name, 0))
         return -(-bits // 8)
 
     def bytes_for(self, tokens: int, dtype: str) -> int:

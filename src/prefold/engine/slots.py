@@ -138,6 +138,28 @@ class SlotPool:
             self.free_slots += stop - start
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The keys of the blocks that end in a span.
+
+    Attributes:
+        size: tokens of a block.
+        first: tokens of the span up to the end of the first one.
+        keys: see `prefold.core.keys`.
+    """
+
+    size: int
+    first: int
+    keys: tuple[bytes, ...]
+
+    def cut(self, at: int) -> tuple[Names, Names]:
+        """The names of the first `at` tokens and of the rest."""
+        head = max((at - self.first) // self.size + 1, 0)
+        return Names(self.size, self.first, self.keys[:head]), Names(
+            self.size, self.first + head * self.size - at, self.keys[head:]
+        )
+
+
 @dataclass(slots=True)
 class Span:
     """The K and V of one tree node.
@@ -146,11 +168,13 @@ class Span:
         runs: its slots, one a token.
         ready: leading tokens whose K and V are in place.
         planned: leading tokens that will be in place when the step being prepared has run; at least `ready`.
+        names: of the blocks that end in it, where somebody has asked for them.
     """
 
     runs: Runs
     ready: int
     planned: int
+    names: Names | None = None
 
 
 class SpanStore:
@@ -164,6 +188,8 @@ class SpanStore:
         total = length(value.runs)
         head = Span(cut(value.runs, 0, at), min(value.ready, at), min(value.planned, at))
         tail = Span(cut(value.runs, at, total), max(value.ready - at, 0), max(value.planned - at, 0))
+        if value.names is not None:
+            head.names, tail.names = value.names.cut(at)
         return head, tail
 
     def free(self, value: Span) -> None:

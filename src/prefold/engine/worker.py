@@ -46,6 +46,7 @@ class EngineWorker:
         self._stopping = False
         self._draining = False
         self._ended = False
+        self._idle: float | None = None  # seconds that nothing but a tier can give the engine something to do
         self._thread = threading.Thread(target=self._run, name="prefold-engine", daemon=True)
 
     def start(self) -> None:
@@ -122,9 +123,15 @@ class EngineWorker:
                 self._wake.notify()
         return future
 
+    def _rouse(self) -> None:
+        """Let the thread see whether there is anything to do."""
+        self._post(_nothing)
+
     def _run(self) -> None:
         try:
             self.engine = self._load()
+            if self.engine.ladder is not None:
+                self.engine.ladder.told = self._rouse
         except BaseException as error:  # noqa: BLE001 - handed to whoever called start()
             self._ended = True
             self._loaded.set_exception(error)
@@ -140,7 +147,7 @@ class EngineWorker:
             self.engine.abandon(EngineFailed("The engine has failed", hint="its log says why"))
             raise
         finally:
-            self.engine.close()
+            self.engine.close(lambda: self._stopping or self.failed)
             with self._wake:
                 self._draining = self._ended = True
             for future, _ in self._inbox:
@@ -152,6 +159,9 @@ class EngineWorker:
         with self._wake:
             while not (self._inbox or self.engine.busy or self._draining):
                 self._wake.wait()
+            if self._idle and not (self._inbox or self._stopping):
+                self._wake.wait(self._idle)  # for K/V from a tier, whose arrival is a task of its own
+            self._idle = None
             tasks = [run for _, run in self._inbox]
             self._inbox.clear()
         for task in tasks:
@@ -159,10 +169,15 @@ class EngineWorker:
         if self._stopping:
             return False
         if self.engine.busy:
-            self.engine.step()
+            if not self.engine.step():
+                self._idle = self.engine.loading
         elif self._draining and not self._inbox:
             return False
         return True
+
+
+def _nothing() -> None:
+    """A task that only wakes the engine."""
 
 
 def _stopped() -> EngineStopped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -16,18 +16,16 @@ from prefold.errors import InvalidRequest, PrefoldError
 from prefold.gateway.budgets import estimated_tokens
 from prefold.gateway.call import Api, Call
 from prefold.gateway.departure import Departures, UntilClientLeaves
+from prefold.gateway.followed_answer import FollowedAnswer
 from prefold.gateway.isolation import check_references
 from prefold.gateway.meaning_pages import ANSWERS, report_wrong
 from prefold.gateway.meter import TOLD, CallMeter, Outcome
 from prefold.gateway.operator import OperatorPages
 from prefold.gateway.parts import Parts
-from prefold.gateway.replica import Lease
-from prefold.gateway.router import Decision
 from prefold.gateway.translate import errors
 from prefold.gateway.uniform import Held, Turn
 from prefold.gateway.upstream import Answer, Headers, UpstreamFailed
 from prefold.responses.cache import Reply, Source
-from prefold.responses.endings import Ending, has_last_event
 from prefold.responses.flights import Fetch
 from prefold.server.asgi import ClientGone, Exchange, HttpError, Receive, Scope, Send
 from prefold.server.fields import shown
@@ -171,6 +169,7 @@ class GatewayApp:
 
     async def _ask(self, parts: Parts, call: Call, meter: CallMeter, turn: Turn, source: Source) -> Answer:
         """Route a call and send it; again elsewhere where it failed, since the client has seen nothing yet."""
+        handed = turn.handed = await parts.handover.run(call, meter)
         tried: list[int] = []
         failures = 0
         failed: UpstreamFailed | None = None
@@ -205,7 +204,8 @@ class GatewayApp:
                 lease.left()
                 raise
             if answer.status not in _BUSY or not _may_go_elsewhere(parts, call, tried, failures + 1):
-                return _Followed(answer, decision, lease, meter, source, lambda: _settle(parts, call, meter))
+                settle = partial(_settle, parts, call, meter)
+                return FollowedAnswer(answer, decision, lease, meter, source, settle, handed)
             failed = UpstreamFailed(f"{decision.name} answered {answer.status}")
             failures += 1
             lease.answered(answer.status, dict(answer.headers))
@@ -243,6 +243,7 @@ class GatewayApp:
             raise HttpError(403, "Decisions are not shown here", hint="they would say what is cached", code="forbidden")
         decision = await self.parts.router.route(call, is_explained=True)
         meaning = await self.parts.meaning.explain(call) if self.parts.meaning is not None else None
+        prefill = await self.parts.handover.explain(call)
         await exchange.reply_json(
             200,
             {
@@ -254,6 +255,7 @@ class GatewayApp:
                 "isolation": call.tenant.group.isolation.value,
                 "transforms": call.fired,
                 "candidates": [self.parts.fleet.loads[index].name for index in self.parts.router.allowed(call)],
+                **({"prefill": prefill} if prefill is not None else {}),
                 **({"meaning": meaning} if meaning is not None else {}),
             },
         )
@@ -304,96 +306,6 @@ class GatewayApp:
             return  # nobody takes it for whole
         body = errors.to_anthropic(error.status, error_body(error)) if api and api.is_anthropic else error_body(error)
         await exchange.reply_json(error.status, body, error.headers)
-
-
-class _Followed:
-    """A replica's answer, of which meter and fleet are told. An `Answer`."""
-
-    def __init__(
-        self,
-        answer: Answer,
-        decision: Decision,
-        lease: Lease,
-        meter: CallMeter,
-        source: Source,
-        settle: Callable[[], Awaitable[None]],
-    ) -> None:
-        self.status = answer.status
-        self.headers: Headers = [
-            *answer.headers,
-            (b"x-prefold-replica", decision.name.encode()),
-            (b"x-prefold-reason", decision.why.encode()),
-        ]
-        if decision.matched is not None:
-            self.headers.append((b"x-prefold-matched-tokens", str(decision.matched).encode()))
-        self._answer = answer
-        self._name = decision.name
-        self._lease = lease
-        self._meter = meter
-        self._source = source
-        self._settle = settle
-        self._own_headers = dict(answer.headers)
-        self._is_stream = answer.status < 400 and self._own_headers.get(b"content-type", b"").startswith(_EVENT_STREAM)
-        if self._is_stream and b"content-length" in self._own_headers:  # an event that tells of an error may follow
-            self.headers = [header for header in self.headers if header[0] != b"content-length"]
-        self._is_over = False
-        self._is_guess = decision.matched is None
-
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """See `Answer`."""
-        try:
-            is_first = True
-            is_stream = self._is_stream
-            chunk = b""
-            async for chunk in self._answer.chunks():
-                if is_first:
-                    is_first = False
-                    self._meter.first_byte()
-                    if is_stream:
-                        self._lease.first_byte()
-                self._meter.chunk(chunk)
-                yield chunk
-            outcome = self._told_outcome() if is_stream and not has_last_event(chunk) else Outcome.DONE
-        except UpstreamFailed as error:
-            _log.warning("%s broke off: %s", self._name, error.message)
-            self._is_over = True
-            self._lease.failed()
-            raise
-        self._end(outcome)
-
-    async def close(self) -> None:
-        """See `Answer`. Some clients leave with the last event, before the stream ends: they have all there is."""
-        if not self._is_over and self._meter.has_last_event():
-            self._end()
-        self._lease.left()
-        await self._answer.close()
-        if self._meter.asked(self.status):
-            await self._settle()
-
-    def _told_outcome(self) -> Outcome:
-        """What came of a stream whose connection has ended.
-
-        Raises:
-            UpstreamFailed: if nothing in it says that it was to end there.
-        """
-        if self._own_headers.get(b"content-encoding", b"identity") != b"identity":
-            return Outcome.DONE  # nobody here can read it
-        match self._meter.ending():
-            case Ending.WHOLE:
-                return Outcome.DONE
-            case Ending.ERROR:
-                return Outcome.FAILED
-        raise UpstreamFailed("The stream ended without its last event", hint="check what is served there")
-
-    def _end(self, outcome: Outcome = Outcome.DONE) -> None:
-        """Nothing more is to come."""
-        self._is_over = True
-        self._meter.answered(self.status, outcome, self._source.value)
-        if usage := self._meter.usage:
-            self._lease.computed(usage.input - usage.read)
-        elif self._is_guess:  # nobody knows; as work it would drive away a conversation that is at home there
-            self._lease.computed(0)
-        self._lease.answered(self.status, self._own_headers)
 
 
 async def _settle(parts: Parts, call: Call, meter: CallMeter) -> None:

@@ -26,6 +26,7 @@ from prefold.gateway.dispatch import Dispatcher
 from prefold.gateway.embedded import AppUpstream
 from prefold.gateway.fixed_options import in_force
 from prefold.gateway.gauges import Reading, ReplicaReading
+from prefold.gateway.handover import Handover
 from prefold.gateway.knowledge import Knowledge
 from prefold.gateway.load_config import load_config
 from prefold.gateway.meter import Metering, Sink
@@ -232,6 +233,15 @@ class Gateway:
 
     def _parts(self, config: GatewayConfig, access: Access | None = None) -> Parts:
         access = access or Access(config, self._environ)
+        dispatcher = Dispatcher(frozenset(access.credentials), self._now)
+        handover = Handover(
+            Router(self._fleet, self._knowledge, config.routing, for_prefill=True),
+            self._fleet,
+            dispatcher,
+            config.routing,
+            is_on=any(table.role == "prefill" for table in config.replica),
+            clock=self._clock,
+        )
         return Parts(
             config=config,
             access=access,
@@ -240,13 +250,15 @@ class Gateway:
             answers=self._answers,
             meaning=None if config.meaning.modes == {"off"} else self._meaning,
             router=Router(self._fleet, self._knowledge, config.routing, self._beginnings.add),
+            handover=handover,
             fleet=self._fleet,
             knowledge=self._knowledge,
-            dispatcher=Dispatcher(frozenset(access.credentials), self._now),
+            dispatcher=dispatcher,
             metering=self._metering,
             verifier=self._verifier,
             uniform=self._uniform,
             body_limit=parse_bytes(config.server.body_limit),
+            engine=None if self._engine is None else self._engine[0],
         )
 
     def _open_upstream(self, table: ReplicaTable, options: UpstreamOptions) -> Upstream:

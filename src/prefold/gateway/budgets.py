@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from redis import RedisError
 
+from prefold.core.breaker import Breaker
 from prefold.gateway.call import Tenant
 from prefold.gateway.windows import LocalWindows, RedisWindows, Windows
-from prefold.responses.guard import Breaker
 from prefold.server.asgi import HttpError
 
 _logger = logging.getLogger(__name__)

@@ -22,6 +22,7 @@ Count = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(gt=0, lt=1)]
 Dialect = Literal["openai", "anthropic"]
 MeaningMode = Literal["off", "shadow", "on"]
+Role = Literal["both", "prefill", "decode"]
 
 DEFAULT_GROUP = "default"
 """Group of tenants that name none."""
@@ -117,13 +118,36 @@ class ServerOptions(_Table, frozen=True, kw_only=True):
 
 
 class EngineTable(_Table, frozen=True, kw_only=True):
-    """An embedded engine, in this process; there is one where no replica is named."""
+    """An embedded engine, in this process; there is one where no replica is named.
+
+    Attributes:
+        kv_dtype: how K and V are kept, as `prefold serve --kv-dtype`; as `dtype` says where empty.
+        kernel: what the model runs on, as `prefold serve --kernel`.
+        policy: who is evicted, as `prefold serve --policy`.
+        pin_limit: share of the K/V memory that pins may hold.
+        pin_file: what to compute and pin before clients are let in; empty for nothing.
+        blend: whether marked chunks of prompts are reused wherever they stand, as `prefold serve --blend`.
+        blend_recompute: share of their tokens that is computed all the same.
+        blend_memory: for the K/V of chunks.
+        tiers: where K/V that leaves its memory is kept, as `prefold serve --tier`.
+        tier_write: when it goes there, as `prefold serve --tier-write`.
+    """
 
     model: str = ""
     name: str = "engine"
     kv_memory: str = "2GiB"
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    kv_dtype: Literal["", "bfloat16", "float32", "int8", "int4", "fp8"] = ""
     threads: Count | None = None
+    kernel: Literal["auto", "native", "torch"] = "auto"
+    policy: str = "default"
+    pin_limit: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    pin_file: str = ""
+    blend: bool = False
+    blend_recompute: Annotated[float, Meta(ge=0, le=1)] = 0.15
+    blend_memory: str = "512MiB"
+    tiers: tuple[str, ...] = ()
+    tier_write: Literal["evict", "through"] = "evict"
 
 
 class ReplicaTable(_Table, frozen=True, kw_only=True):
@@ -142,6 +166,8 @@ class ReplicaTable(_Table, frozen=True, kw_only=True):
         block_size: tokens of a block in its events.
         data_parallel_size: ranks of the engine, whose events come at ports that follow each other.
         groups: groups of tenants that alone may use it; all where empty.
+        role: "prefill" computes long prompts for others, and answers only where nobody else can; "decode" and "both"
+            answer. All share a tier, in which they find each other's K/V.
     """
 
     name: str
@@ -156,6 +182,7 @@ class ReplicaTable(_Table, frozen=True, kw_only=True):
     block_size: Count = 16
     data_parallel_size: Annotated[int, Meta(ge=1, le=64)] = 1
     groups: tuple[str, ...] = ()
+    role: Role = "both"
 
     @property
     def dialects(self) -> tuple[Dialect, ...]:
@@ -164,7 +191,12 @@ class ReplicaTable(_Table, frozen=True, kw_only=True):
 
 
 class RoutingOptions(_Table, frozen=True, kw_only=True):
-    """How a replica is chosen."""
+    """How a replica is chosen.
+
+    Attributes:
+        prefill_tokens: how much of a prompt has to be new for a prefill replica to compute it first.
+        prefill_seconds: longest that a call waits for that.
+    """
 
     policy: Literal["round_robin", "least_pending", "sticky", "prefix_hash", "exact"] = "prefix_hash"
     hash_tokens: Count = HASH_TOKENS
@@ -172,6 +204,8 @@ class RoutingOptions(_Table, frozen=True, kw_only=True):
     load_bound: Annotated[float, Meta(gt=1)] = LOAD_BOUND
     index_blocks: Count = 1_000_000
     predicted_seconds: Seconds = 2.0
+    prefill_tokens: Count = 512
+    prefill_seconds: Seconds = 60.0
 
 
 class HealthOptions(_Table, frozen=True, kw_only=True):

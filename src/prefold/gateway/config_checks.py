@@ -148,6 +148,11 @@ def _check_references(config: GatewayConfig) -> None:
             raise UsageError(f"{place} names the unknown group {name!r}.", hint=near(name, known, "Known are"))
     if config.answers.mode != "off" and config.answers.store == "redis" and config.redis is None:
         raise UsageError("answers.store is redis, but there is no table redis.", hint="Add [redis] with its url.")
+    if not config.has_engine and all(replica.role == "prefill" for replica in config.replica):
+        raise UsageError(
+            "All replicas have the role prefill, so that none is there to answer.",
+            hint='Give one or more the role "decode" or "both".',
+        )
     if config.routing.policy == "exact" and not config.has_engine and not any(r.events for r in config.replica):
         raise UsageError(
             "routing.policy is exact, but no replica has events.", hint="Add events to replicas, or use prefix_hash."

@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from prefold.core.breaker import Breaker
 from prefold.gateway.call import Call
 from prefold.gateway.config import GatewayConfig, MeaningMode, MeaningOptions
 from prefold.gateway.gauges import MeaningReading
@@ -22,7 +23,6 @@ from prefold.gateway.meter import Metering
 from prefold.gateway.own_model import Ask, OwnModel, RecentTenants
 from prefold.responses.cache import Replay
 from prefold.responses.flights import Fetch, LiveAnswer
-from prefold.responses.guard import Breaker
 from prefold.responses.semantic.cache import SemanticCache
 from prefold.responses.semantic.decision.decision import DecisionOptions
 from prefold.responses.semantic.eligibility import EligibilityOptions

@@ -22,6 +22,7 @@ from prefold.gateway.answer_usage import AnswerUsage
 from prefold.gateway.call import Api
 from prefold.gateway.config import DEFAULT_TENANT, JUDGE, GatewayConfig, Kind
 from prefold.gateway.gauges import Collected, Gauges, Lossy, Reading
+from prefold.gateway.handed import Handed, Handing
 from prefold.gateway.series import Ledger, Series
 from prefold.providers.prices import Price, Prices
 from prefold.providers.usage import Usage
@@ -205,6 +206,11 @@ class Metering:
             self._replicas.label(replica, is_real=True) if replica else "",
         )
 
+    def handed(self, labels: tuple[str, str, str], handing: Handing, seconds: float) -> None:
+        """Count what came of having a prompt computed by a prefill replica, and the seconds that took."""
+        model, _, replica = labels
+        self._ledger.handed(model, replica, handing, seconds)
+
     def series(self, labels: tuple[str, str, str]) -> Series:
         """The series with these labels."""
         return self._ledger.series(*labels)
@@ -232,6 +238,7 @@ class CallMeter:
         "_arrived",
         "_body",
         "_estimate",
+        "_handed",
         "_has_ended",
         "_is_asking",
         "_is_late",
@@ -270,6 +277,7 @@ class CallMeter:
         self._has_ended = self._is_asking = self._is_late = self._is_void = False
         self._left: _Left | None = None
         self._estimate: int | None = None
+        self._handed: Handed | None = None
 
     def sent(self, replica: str, matched: int | None = None, why: str = "") -> None:
         """The call goes to a replica; of several tries the last one counts.
@@ -282,6 +290,22 @@ class CallMeter:
         self._replica, self._matched, self._why = replica, matched, why
         if self._overhead is None:
             self._overhead = self._metering.clock() - self._arrived
+
+    def hand_over(self, replica: str, handing: Handing, seconds: float = 0.0, cached: int = 0) -> Handed | None:
+        """A prefill replica was asked to compute the prompt, or would have been. Returns what that was good for.
+
+        What it counts for its one token is nobody's: the client pays for the call that follows, once.
+
+        Args:
+            replica: its name; empty where none is up.
+            handing: what came of it.
+            seconds: that it took.
+            cached: tokens that it had already.
+        """
+        labels = self._metering.labels(self._model, self._tenant, replica, is_real=handing is Handing.DONE)
+        self._metering.handed(labels, handing, seconds)
+        self._handed = Handed(replica, cached) if handing is Handing.DONE else None
+        return self._handed
 
     def first_byte(self) -> None:
         """The first byte of the body came; times after the first one count for nothing."""
@@ -375,6 +399,8 @@ class CallMeter:
             if usage is not None:
                 series.replay(usage, price)
             return ttft
+        if usage is not None and self._handed is not None:
+            usage = self._handed.corrected(usage)
         if counts_tokens:
             series.predicted += self._matched or 0
             effect = "unknown"
@@ -411,6 +437,9 @@ class CallMeter:
         duration: float,
         ttft: float | None,
     ) -> None:
+        usage = self.usage
+        if usage is not None and self._handed is not None:
+            usage = self._handed.corrected(usage)
         record = CallRecord(
             time=self._metering.now() - duration,
             api=self._api,
@@ -427,7 +456,7 @@ class CallMeter:
             cache=cache,
             duration=duration,
             ttft=ttft,
-            usage=self.usage,
+            usage=usage,
             matched=self._matched,
             body=self._body,
         )

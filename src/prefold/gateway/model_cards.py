@@ -1,4 +1,4 @@
-"""What a server's `/v1/models` says: names of models, and which of them are LoRA adapters of another one."""
+"""What a server says of itself: names of models, which of them are LoRA adapters of another one, and its role."""
 
 from __future__ import annotations
 
@@ -16,6 +16,18 @@ class ModelCard(msgspec.Struct, frozen=True):
 
 class _Listed(msgspec.Struct):
     data: Sequence[ModelCard]
+
+
+class _Health(msgspec.Struct):
+    role: str = "both"
+
+
+def read_role(body: bytes) -> str:
+    """The role that prefold's `/health` says; "both" where it says none."""
+    try:
+        return msgspec.json.decode(body, type=_Health).role
+    except msgspec.MsgspecError:
+        return "both"
 
 
 def read_cards(body: bytes) -> Sequence[ModelCard]:

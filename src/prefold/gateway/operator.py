@@ -10,11 +10,13 @@ from prefold.errors import PrefoldError
 from prefold.gateway import meaning_pages
 from prefold.gateway.meter import CONTENT_TYPE
 from prefold.gateway.parts import Parts
-from prefold.server.asgi import ClientGone, Exchange, HttpError, Receive, Scope, Send
+from prefold.server.asgi import App, ClientGone, Exchange, HttpError, Receive, Scope, Send
 from prefold.server.fields import read_json, shown
 from prefold.server.openai_responses import as_http_error, error_body
 
 _LONGEST_BODY = 1 << 16
+_CACHE = "/cache"
+"""Begins the paths of the embedded engine's cache, which are for the operator alone."""
 
 
 class OperatorPages:
@@ -37,10 +39,14 @@ class OperatorPages:
 
     def has(self, path: str) -> bool:
         """Whether there is a page."""
-        return path in self._pages or _is_about_answers(path)
+        return path in self._pages or _is_about_answers(path) or self._engine_for(path) is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        engine = self._engine_for(scope["path"])
+        if engine is not None:
+            await engine(scope, receive, send)
+            return
         exchange = Exchange(scope, receive, send)
         try:
             page = self._answers if _is_about_answers(exchange.path) else self._pages.get(exchange.path)
@@ -54,6 +60,10 @@ class OperatorPages:
         except PrefoldError as error:
             refusal = as_http_error(error)
             await exchange.reply_json(refusal.status, error_body(refusal), refusal.headers)
+
+    def _engine_for(self, path: str) -> App | None:
+        """The embedded engine, for what it says of its cache and lets be done to it."""
+        return self._parts().engine if path == _CACHE or path.startswith(f"{_CACHE}/") else None
 
     async def _metrics(self, exchange: Exchange) -> None:
         await exchange.reply(200, self._parts().metering.render(), CONTENT_TYPE)

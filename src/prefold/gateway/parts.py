@@ -10,6 +10,7 @@ from prefold.gateway.budgets import Budgets
 from prefold.gateway.canonical import Canonicalizer
 from prefold.gateway.config import GatewayConfig
 from prefold.gateway.dispatch import Dispatcher
+from prefold.gateway.handover import Handover
 from prefold.gateway.knowledge import Knowledge
 from prefold.gateway.meter import Metering
 from prefold.gateway.replicas import Fleet
@@ -17,6 +18,7 @@ from prefold.gateway.router import Router
 from prefold.gateway.uniform import Uniform
 from prefold.gateway.verifier import Verifier
 from prefold.responses.cache import AnswerCache
+from prefold.server.asgi import App
 
 if TYPE_CHECKING:  # it needs packages that only those have who use it
     from prefold.gateway.meaning import Meaning
@@ -34,6 +36,7 @@ class Parts:
         answers: the response cache.
         meaning: answers by meaning; None where no model has them.
         router: where calls go.
+        handover: has long prompts computed elsewhere before.
         fleet: the replicas.
         knowledge: what is known of their caches.
         dispatcher: how replicas are asked.
@@ -41,6 +44,7 @@ class Parts:
         verifier: asks engines whether they cache.
         uniform: holds first bytes where a group asks for it.
         body_limit: most bytes of a request's body.
+        engine: the embedded engine's application; None where there is none.
     """
 
     config: GatewayConfig
@@ -50,6 +54,7 @@ class Parts:
     answers: AnswerCache
     meaning: Meaning | None
     router: Router
+    handover: Handover
     fleet: Fleet
     knowledge: Knowledge
     dispatcher: Dispatcher
@@ -57,3 +62,4 @@ class Parts:
     verifier: Verifier
     uniform: Uniform
     body_limit: int
+    engine: App | None = None

@@ -51,6 +51,7 @@ class Replica:
         self.adapters: frozenset[str] = frozenset()
         self.models_asked = -math.inf
         self.is_asked = False
+        self._role_said: str = table.role
         self._told: Mapping[str, State] = {}  # for all models under "", and for those that fare otherwise
 
     def states(self, now: float) -> Mapping[str, State]:
@@ -78,6 +79,15 @@ class Replica:
             own = states.get(model, state)
             if own is not told.get(model, before) and not (has_changed and own is state):
                 _log.warning("The replica %s is, for %s, %s", self.table.name, shown(model), _TOLD[own])
+
+    def says_role(self, role: str) -> None:
+        """Note the role that its server says it has, and log once where it is not the one that its table names."""
+        if role not in (self._role_said, self.table.role):
+            _log.warning(
+                "The replica %s has the role %s here, but its server says %s: start that with --role %s",
+                *(self.table.name, self.table.role, shown(role), self.table.role),
+            )
+        self._role_said = role
 
     def is_for(self, group: GroupTable) -> bool:
         """Whether tenants of a group may use it."""

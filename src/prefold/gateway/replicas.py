@@ -20,7 +20,7 @@ from prefold.core.routing import Lately, Load
 from prefold.gateway.condition import Condition, State, is_outlier
 from prefold.gateway.config import GatewayConfig, GroupTable, Kind, ReplicaTable, UpstreamOptions
 from prefold.gateway.http_upstream import HttpUpstream
-from prefold.gateway.model_cards import read_cards
+from prefold.gateway.model_cards import read_cards, read_role
 from prefold.gateway.replica import Lease, Replica
 from prefold.gateway.upstream import Outgoing, Upstream, UpstreamFailed
 from prefold.server.asgi import HttpError
@@ -35,6 +35,7 @@ MODELS_SECONDS = 30.0
 _log = logging.getLogger(__name__)
 _HOSTED = (Kind.OPENAI, Kind.ANTHROPIC)  # they have no health path; only calls tell how they are
 _MOST_BYTES = 1 << 20  # of an answer to a question of ours
+_OK = 200
 _ANTHROPIC_VERSION = (b"anthropic-version", b"2023-06-01")
 
 
@@ -107,7 +108,8 @@ class Fleet:
         Where none is up, those that asked for a rest are taken, then those that were ejected: better than nobody. Then
         those that can be reached, but failed at this model in a row: where all did, the fault is in the requests, or
         behind the replicas, and those of somebody else may do better. Those that are down or cannot be reached are not
-        taken; one whose breaker waits for a trial is, for one call.
+        taken; one whose breaker waits for a trial is, for one call. Where none can be taken, those are whose role it is
+        to compute prompts for the others.
 
         Raises:
             HttpError: 404 if the model is not there for the group, 503 if none of its replicas can be asked.
@@ -125,6 +127,33 @@ class Fleet:
             raise HttpError(
                 404, f"There is no model {shown(model)}", hint="see /v1/models", code="model_not_found", param="model"
             )
+        answering = [index for index in candidates if not self._is_for_prefill(index)]
+        if chosen := self._best(answering, model) or self._best([*filter(self._is_for_prefill, candidates)], model):
+            return chosen
+        raise HttpError(
+            503,
+            f"No replica of {shown(model)} can be reached",
+            hint="try again",
+            code="no_replica",
+            headers={"retry-after": str(math.ceil(self._config.health.seconds * self._config.health.rise))},
+        )
+
+    def for_prefill(self, model: str, group: GroupTable) -> list[int]:
+        """Those that compute prompts for others and are up, or due for a trial, ascending; nobody needs them."""
+        now = self._clock()
+        up: list[int] = []
+        for index in filter(self._is_for_prefill, self.replicas_for(model, group)):
+            condition = self.replicas[index].condition
+            state = condition.state(now, model)
+            if state is State.UP or (state is State.OPEN and condition.may_be_tried(now, model)):
+                up.append(index)
+        return up
+
+    def _is_for_prefill(self, index: int) -> bool:
+        return self.replicas[index].table.role == "prefill"
+
+    def _best(self, candidates: list[int], model: str) -> list[int]:
+        """Those of some candidates that are well, or else fare best; none where none can be asked."""
         now = self._clock()
         states = [self.replicas[index].condition.state(now, model) for index in candidates]
         if states.count(State.UP) == len(states):
@@ -143,15 +172,7 @@ class Fleet:
                 third.append(index)
             elif state is State.OPEN and condition.breaker.may_be_tried(now):
                 last.append(index)
-        if chosen := up or second or third or last:
-            return chosen
-        raise HttpError(
-            503,
-            f"No replica of {shown(model)} can be reached",
-            hint="try again",
-            code="no_replica",
-            headers={"retry-after": str(math.ceil(self._config.health.seconds * self._config.health.rise))},
-        )
+        return up or second or third or last
 
     def models(self, group: GroupTable) -> list[str]:
         """Names that a group may ask for, sorted."""
@@ -259,15 +280,17 @@ class Fleet:
     async def _check(self, replica: Replica) -> None:
         was_down = replica.condition.is_down
         if replica.table.kind not in _HOSTED:
-            status, _ = await self._ask(replica, self._config.health.path)
+            status, body = await self._ask(replica, self._config.health.path)
             # Some servers have no such path, or want a key for it: they are there, too.
             replica.condition.checked(is_well=0 < status < 500)
+            if status == _OK and replica.table.kind is Kind.PREFOLD and replica.table.role != "both":
+                replica.says_role(read_role(body))
         is_down = replica.condition.is_down
         is_due = self._clock() >= replica.models_asked + MODELS_SECONDS or was_down or not replica.models
         # Where the names are known, it only matters to its events which of them are adapters.
         if is_due and not is_down and (replica.table.events or not replica.table.models):
             status, body = await self._ask(replica, "/v1/models")
-            if status == 200 and (cards := read_cards(body)):
+            if status == _OK and (cards := read_cards(body)):
                 replica.models = frozenset(replica.table.models or [card.id for card in cards])
                 replica.adapters = frozenset([card.id for card in cards if card.parent])
                 replica.models_asked = self._clock()
@@ -327,7 +350,7 @@ class Fleet:
 
 def _way(table: ReplicaTable) -> bytes:
     """What makes a replica the same one: all but who may ask it for what."""
-    return msgspec.json.encode(msgspec.structs.replace(table, models=(), groups=()))
+    return msgspec.json.encode(msgspec.structs.replace(table, models=(), groups=(), role="both"))
 
 
 def _view(index: int, replica: Replica, now: float) -> dict[str, Any]:
@@ -341,6 +364,7 @@ def _view(index: int, replica: Replica, now: float) -> dict[str, Any]:
         "name": replica.table.name,
         "url": replica.table.url,
         "kind": replica.table.kind.value,
+        "role": replica.table.role,
         "state": states.pop(""),
         "states": states,  # of models that fare worse
         "seconds_left": round(left, 1) if math.isfinite(left) else None,

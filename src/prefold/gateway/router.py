@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -23,7 +23,9 @@ from prefold.gateway.responses_prompt import as_chat
 from prefold.gateway.translate import translate
 from prefold.server.asgi import HttpError
 
-_BYTES_PER_TOKEN = 4  # where nobody counts
+BYTES_PER_TOKEN = 4
+"""Where nobody counts."""
+
 # What a model reads first comes first; messages are looked at one by one, since most of them are never needed.
 _CONTENT: Mapping[Api, tuple[str, ...]] = MappingProxyType(
     {
@@ -66,6 +68,7 @@ class Router:
         knowledge: what is known of their caches.
         options: policy and its settings.
         seen: told of a hash of each prompt's beginning and model, where there is a choice.
+        for_prefill: whether it chooses among those that compute prompts for others, and not among those that answer.
     """
 
     def __init__(
@@ -74,8 +77,11 @@ class Router:
         knowledge: Knowledge,
         options: RoutingOptions,
         seen: Callable[[int], None] = lambda _: None,
+        *,
+        for_prefill: bool = False,
     ) -> None:
         self._seen = seen
+        self._for_prefill = for_prefill
         self._fleet = fleet
         self._knowledge = knowledge
         self._options = options
@@ -99,7 +105,7 @@ class Router:
             HttpError: 404 where nobody serves the model to the tenant, 503 where nobody can now.
         """
         allowed = self.allowed(call, tried)
-        tokens = len(call.body) // _BYTES_PER_TOKEN
+        tokens = len(call.body) // BYTES_PER_TOKEN
         keys: Mapping[int, Sequence[int]] = {}
         matched: Sequence[int] = ()
         may_matter = self._options.policy == "exact" and call.api.generates
@@ -137,11 +143,18 @@ class Router:
     def allowed(self, call: Call, tried: Collection[int] = ()) -> list[int]:
         """Indexes of the replicas that may serve a call now, but for those that failed it.
 
+        Where none is left, those that are there for prompts answer as well.
+
         Raises:
             HttpError: 404 where nobody serves the model to the tenant, 503 where nobody can now.
         """
+        if self._for_prefill:
+            return self._fleet.for_prefill(call.model, call.tenant.group)
         usable = self._fleet.usable(call.model, call.tenant.group)
-        return [index for index in usable if index not in tried] if tried else usable
+        if not tried:
+            return usable
+        left = [index for index in usable if index not in tried]
+        return left or [index for index in self._fleet.for_prefill(call.model, call.tenant.group) if index not in tried]
 
     def has_others(self, call: Call, tried: Collection[int]) -> bool:
         """Whether a replica may serve a call that did not fail it yet."""
@@ -162,7 +175,7 @@ class Router:
 
         Nobody tokenises where it cannot matter: without events.
         """
-        estimate = len(call.body) // _BYTES_PER_TOKEN
+        estimate = len(call.body) // BYTES_PER_TOKEN
         sizes = {index: size for index in allowed if (size := self._knowledge.block_size(index)) is not None}
         if not sizes:
             return estimate, {}, []
@@ -190,7 +203,7 @@ class Router:
         A conversation that is still shorter counts up to the first words of its user, since it will grow: with what
         comes behind them it would move at each turn.
         """
-        limit = self._options.hash_tokens * _BYTES_PER_TOKEN
+        limit = self._options.hash_tokens * BYTES_PER_TOKEN
         parts: list[bytes] = []
         size = 0
         for name in _CONTENT[call.api]:
@@ -205,6 +218,15 @@ class Router:
         beginning = b"".join(parts)[:limit]
         salt = effective_salt(call)
         return beginning if salt is None else salt.encode() + b"\0" + beginning
+
+
+def pieces_of(call: Call) -> Iterator[bytes]:
+    """What a model reads of a call, in its order, as JSON."""
+    for name in _CONTENT[call.api]:
+        value: Any = call.fields.get(name)
+        for piece in value if isinstance(value, list) else [value]:
+            if piece is not None:
+                yield _encode(piece)
 
 
 def _as_tokenised(call: Call, kind: Kind) -> Call:

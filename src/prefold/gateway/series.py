@@ -188,6 +188,11 @@ class Ledger(Collector):
         self._currency = currency
         self._series: dict[tuple[str, str, str], Series] = {}
         self._times: dict[tuple[str, str], Times] = {}
+        self._handed: dict[tuple[str, str, str], Buckets] = {}
+
+    def handed(self, model: str, replica: str, outcome: str, seconds: float) -> None:
+        """Count a prompt that a replica computed for another one, or did not."""
+        self._handed.setdefault((model, replica, outcome), Buckets(_DURATION_BUCKETS)).observe(seconds)
 
     def series(self, model: str, tenant: str, replica: str) -> Series:
         """The series of a model, tenant and replica; empty for none."""
@@ -270,6 +275,15 @@ class Ledger(Collector):
                 for cache, buckets in times.ttft.items():
                     _add(ttft, (*labels, cache), buckets)
         yield from (ttft, duration, overhead)
+        if self._handed:
+            prefill = HistogramMetricFamily(
+                "prefold_prefill_seconds",
+                "Time that prefill replicas took for prompts of calls that went on to others.",
+                labels=("model", "replica", "outcome"),
+            )
+            for labels_of_prefill, buckets in self._handed.items():
+                _add(prefill, labels_of_prefill, buckets)
+            yield prefill
 
 
 def _add(family: HistogramMetricFamily, labels: Sequence[str], buckets: Buckets) -> None:

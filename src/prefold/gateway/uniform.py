@@ -26,6 +26,7 @@ from typing import Self
 import msgspec
 
 from prefold.gateway.call import Call
+from prefold.gateway.handed import Handed
 from prefold.gateway.hidden_usage import HiddenStream, hide_in_whole, quiet_headers
 from prefold.gateway.miss_times import MissTimes, Work
 from prefold.gateway.upstream import Headers, UpstreamFailed
@@ -92,10 +93,12 @@ class Turn:
 
     Attributes:
         tokens: of the prompt, where somebody has counted; 0 for a guess by the size of the body.
+        handed: who computed the prompt, where that is another replica than the one that answers.
     """
 
     def __init__(self, uniform: Uniform, call: Call, arrived: float) -> None:
         self.tokens = 0
+        self.handed: Handed | None = None
         self._uniform = uniform
         self._call = call
         self._arrived = arrived
@@ -222,6 +225,8 @@ class Turn:
     def _learn(self, reply: Reply, usage: Usage | None, work: Work, came: float) -> None:
         if usage is None or not usage.input or reply.status >= 400 or reply.source not in _LEARNS_FROM:
             return
+        if self.handed is not None:  # the time of both halves is learned, and so the work of both
+            usage = self.handed.corrected(usage)
         cached = usage.read if usage.is_reported else None
         size = len(self._call.body)
         self._uniform.times.add(self._call.model, work, came - self._arrived, cached=cached, size=size)

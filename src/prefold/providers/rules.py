@@ -141,6 +141,8 @@ class CacheRules:
         slot_similarity: share of a prompt that a slot must hold to be chosen for it; the least recently used one
             is taken otherwise.
         answer_step_tokens: room for an answer is taken in steps of so many tokens; 0 where it is not taken ahead.
+        eviction_step_tokens: of what is evicted in part, so that memory does not fall to pieces, a whole multiple of so
+            many tokens stays; less in a small memory, see `core.cache.eviction_step`.
         tiers: slower stores that can stand below its memory, the fastest first.
         notes: what else governs hits, one sentence each.
         facts: source and certainty by the name of the attribute.
@@ -178,6 +180,7 @@ class CacheRules:
     slots: int = 0
     slot_similarity: float = 0.0
     answer_step_tokens: int = 0
+    eviction_step_tokens: int = 1
     tiers: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     facts: Mapping[str, Fact] = field(hash=False, default_factory=lambda: MappingProxyType({}))
@@ -339,6 +342,7 @@ def _family(
         slots=table.number("slots", int, 0, 0),
         slot_similarity=table.number("slot_similarity", float, 0, 0.0),
         answer_step_tokens=table.number("answer_step_tokens", int, 0, 0),
+        eviction_step_tokens=table.number("eviction_step_tokens", int, 1, 1),
         tiers=table.items("tiers", str, []),
         notes=table.items("notes", str, []),
         facts=MappingProxyType(_facts(table.take("facts", dict), sources, due, where)),
@@ -366,7 +370,7 @@ _WITH_SOURCE = (
     "max_breakpoints", "lookback", "runs_count_once", "marker_sections", "invalidation", "storage_usd_per_million_hour",
     "routing_key", "stores", "self_hosted", "best_effort", "keeps_output", "computes_last", "ttl_from", "ttl_renewed",
     "readable_from", "searched_entries", "maximum_tokens", "unit_interval_tokens", "slots", "slot_similarity",
-    "answer_step_tokens", "tiers",
+    "answer_step_tokens", "eviction_step_tokens", "tiers",
 )  # fmt: skip
 
 

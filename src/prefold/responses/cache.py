@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
+from prefold.core.breaker import Breaker
 from prefold.errors import UsageError
 from prefold.responses.endings import EVENTS, cut_between_events, usage_if_whole
 from prefold.responses.flights import Fetch, Flights, Headers, Keep, LiveAnswer
-from prefold.responses.guard import Breaker, Guard
+from prefold.responses.guard import Guard
 from prefold.responses.key import answer_key
 from prefold.responses.observe import RepeatCounter, Repeats
 from prefold.responses.store import Store, StoredAnswer

@@ -8,15 +8,15 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from prefold import __version__
-from prefold.core.cache import Pin
 from prefold.core.tokens import count, unpack
-from prefold.engine.request import SamplingOptions
+from prefold.engine.progress import Progress
 from prefold.engine.worker import EngineWorker
-from prefold.errors import CapacityError, PrefoldError
+from prefold.errors import EngineStopped, PrefoldError
 from prefold.server import metrics
 from prefold.server.asgi import ClientGone, Exchange, HttpError, Receive, Scope, Send
 from prefold.server.fields import Fields, read_json, shown
@@ -39,12 +39,22 @@ from prefold.server.openai_responses import (
     error_body,
     usage_object,
 )
+from prefold.server.pins import cache_object, outcomes, parse_pin, pin_all, pin_object, pins_object, read_pin_file
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 TENANT_HEADER = "x-prefold-tenant"
+
+BLEND_HEADER = "x-prefold-blend"
+"""Of answers to requests that mark chunks: `approximate`, `exact`, or `possible` of a stream, whose usage says more."""
+
+_PIN = "/cache/pins/"
+"""Begins the path of a pin; its name ends it."""
+
+SHARE_SECONDS = 10.0
+"""Longest that an answer in the role prefill waits until the K/V of its prompts is in the tiers."""
 
 INLINE_BYTES = 2048
 """Bodies up to this size are parsed and tokenised in the event loop, larger ones in a thread."""
@@ -87,7 +97,6 @@ class PrefoldApp:
         self._wall_clock = wall_clock
         self._new_id = new_id
         self._begun = int(wall_clock())
-        self._pins: dict[str, Pin[Any]] = {}
         self._routes: MappingProxyType[str, tuple[str, Callable[[Exchange], Awaitable[None]]]] = MappingProxyType(
             {
                 "/v1/chat/completions": ("POST", self._chat),
@@ -95,14 +104,22 @@ class PrefoldApp:
                 "/v1/models": ("GET", self._list_models),
                 "/tokenize": ("POST", self._tokenize),
                 "/detokenize": ("POST", self._detokenize),
+                "/cache": ("GET", self._show_cache),
                 "/cache/reset": ("POST", self._reset),
-                "/cache/pin": ("POST", self._pin),
-                "/cache/unpin": ("POST", self._unpin),
+                "/cache/pins": ("GET, POST", self._pins),
                 "/health": ("GET", self._health),
                 "/metrics": ("GET", self._show_metrics),
                 "/version": ("GET", self._version),
             }
         )
+
+    def pin(self, file: Path, progress: Progress) -> None:
+        """Compute and pin what a file asks for; see `read_pin_file`. To be called before anybody is let in.
+
+        Raises:
+            UsageError: naming what cannot be pinned, and why.
+        """
+        pin_all(self._worker, read_pin_file(file, self._model), progress)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -125,14 +142,16 @@ class PrefoldApp:
         route = self._routes.get(exchange.path)
         if route is None and exchange.path.startswith("/v1/models/"):
             route = "GET", self._show_model
+        if route is None and exchange.path.startswith(_PIN):
+            route = "DELETE", self._unpin
         if route is None:
             raise HttpError(404, f"There is no {shown(exchange.path)}", hint="see docs/http-api.md", code="not_found")
         method, handler = route
-        if exchange.method != method:
+        if exchange.method not in method.split(", "):
             raise HttpError(
                 405,
                 f"{exchange.path} does not take {exchange.method}",
-                hint=f"use {method}",
+                hint=f"use {method.replace(', ', ' or ')}",
                 code="method_not_allowed",
                 headers={"allow": method},
             )
@@ -197,15 +216,25 @@ class PrefoldApp:
         async for batch in generation.batches():
             for index, output in batch:
                 choices[index].add(output)
-        await exchange.reply_json(200, form.whole(choices, usage_object(generation.usages.values())))
+        if self._worker.engine.options.role == "prefill":
+            await generation.share(SHARE_SECONDS)
+        answer = form.whole(choices, usage_object(generation.usages.values()))
+        await exchange.reply_json(200, answer | _pinned(generation), _blended(generation))
 
     async def _stream(self, exchange: Exchange, call: Call, generation: Generation, form: Form) -> None:
-        await exchange.start_events()
+        await exchange.start_events(self._blending(call))
         async for batch in generation.batches():
             await exchange.send_events(chunk for index, output in batch for chunk in form.chunks(index, output))
         if call.include_usage:
-            await exchange.send_events([form.usage_chunk(usage_object(generation.usages.values()))])
+            usage = form.usage_chunk(usage_object(generation.usages.values()))
+            await exchange.send_events([usage | _pinned(generation)])
         await exchange.end_events()
+
+    def _blending(self, call: Call) -> dict[str, str]:
+        """The header of a stream, which is sent before it is known whether any chunk is reused."""
+        if not any(prompt.chunks for prompt in call.prompts):
+            return {}
+        return {BLEND_HEADER: "exact" if self._worker.engine.blend_refusal else "possible"}
 
     # Models and tokens
 
@@ -240,38 +269,40 @@ class PrefoldApp:
     # The cache
 
     async def _reset(self, exchange: Exchange) -> None:
-        freed = await result_of(self._worker.call(self._worker.engine.reset))
-        await exchange.reply_json(200, {"freed_tokens": freed})
+        engine = self._worker.engine
+        and_tiers = await self._parse(exchange, lambda fields, _: fields.boolean("tiers"), empty_is_object=True)
+        freed = {"freed_tokens": await result_of(self._worker.call(engine.reset))}
+        if and_tiers:
+            cleared = await result_of(self._worker.call(engine.clear_tiers))
+            freed["freed_blocks"] = await result_of(cleared)
+        await exchange.reply_json(200, freed)
 
-    async def _pin(self, exchange: Exchange) -> None:
+    async def _show_cache(self, exchange: Exchange) -> None:
+        engine = self._worker.engine
+        await exchange.reply_json(200, await result_of(self._worker.call(lambda: cache_object(engine))))
+
+    async def _pins(self, exchange: Exchange) -> None:
+        """List pins, or add one: by way of a request that computes it, in whose last moment it is pinned."""
+        if exchange.method == "GET":
+            engine = self._worker.engine
+            await exchange.reply_json(200, await result_of(self._worker.call(lambda: pins_object(engine))))
+            return
         arrived = self._clock()
-        prompt = await self._parse(exchange, lambda fields, model: parse_prompt(fields, model, answering=False))
-        call = Call((prompt,), SamplingOptions(max_tokens=1), stream=False, include_usage=False)
+        call = await self._parse(exchange, parse_pin)
         async with self._generating(exchange, call, arrived) as generation:
             async for _ in generation.batches():
                 pass
-        engine = self._worker.engine
-        pinned = await result_of(self._worker.call(lambda: engine.pin(prompt.run, prompt.scope)))
-        if pinned.length < count(prompt.run):
-            await result_of(self._worker.call(lambda: engine.unpin(pinned)))
-            raise CapacityError("The prefix was evicted before it could be pinned", hint="try again")
-        name = f"pin-{self._new_id()}"
-        self._pins[name] = pinned
-        await exchange.reply_json(200, {"id": name, "tokens": pinned.length})
+        pin = generation.pins.get(0) or EngineStopped("The prefix was not computed", hint="send it again")
+        if isinstance(pin, PrefoldError):
+            raise pin
+        await exchange.reply_json(200, pin_object(pin))
 
     async def _unpin(self, exchange: Exchange) -> None:
-        name = await self._parse(exchange, lambda fields, _: fields.text("id"))
-        pinned = self._pins.pop(name, None) if name is not None else None
-        if pinned is None:
-            raise HttpError(
-                404,
-                f"There is no pin {shown(name)}",
-                hint="use the id that /cache/pin gave",
-                param="id",
-                code="not_found",
-            )
-        await result_of(self._worker.call(lambda: self._worker.engine.unpin(pinned)))
-        await exchange.reply_json(200, {"id": name, "tokens": pinned.length})
+        name = exchange.path.removeprefix(_PIN)
+        pin = await result_of(self._worker.call(lambda: self._worker.engine.pins.remove(name)))
+        if pin is None:
+            raise HttpError(404, f"There is no pin {shown(name)}", hint="GET /cache/pins lists them", code="not_found")
+        await exchange.reply_json(200, pin_object(pin))
 
     # The server
 
@@ -280,7 +311,8 @@ class PrefoldApp:
             raise HttpError(503, "The engine has failed", hint="see the log and restart", code="engine_failed")
         if self.stopping:
             raise HttpError(503, "The server is stopping", hint="use another one", code="engine_stopped")
-        await exchange.reply_json(200, {"status": "ok"})
+        role = self._worker.engine.options.role
+        await exchange.reply_json(200, {"status": "ok", **({"role": role} if role != "both" else {})})
 
     async def _show_metrics(self, exchange: Exchange) -> None:
         await exchange.reply(200, self._metrics.render(), metrics.CONTENT_TYPE)
@@ -288,9 +320,26 @@ class PrefoldApp:
     async def _version(self, exchange: Exchange) -> None:
         await exchange.reply_json(200, {"version": __version__})
 
-    async def _parse(self, exchange: Exchange, parse: Callable[[Fields, ServedModel], T]) -> T:
+    async def _parse(
+        self, exchange: Exchange, parse: Callable[[Fields, ServedModel], T], *, empty_is_object: bool = False
+    ) -> T:
         """Read and parse a body, without holding up the event loop where it is large."""
         body = await exchange.body()
+        if empty_is_object and not body:
+            body = b"{}"
         if len(body) <= INLINE_BYTES:
             return parse(read_json(body), self._model)
         return await asyncio.to_thread(lambda: parse(read_json(body), self._model))
+
+
+def _blended(generation: Generation) -> dict[str, str]:
+    """The header of an answer whose request marked chunks."""
+    blends = [usage.blend for usage in generation.usages.values() if usage.blend is not None]
+    if not blends:
+        return {}
+    return {BLEND_HEADER: "exact" if all(blend.is_exact for blend in blends) else "approximate"}
+
+
+def _pinned(generation: Generation) -> dict[str, Any]:
+    """What an answer says of the wishes to pin that came with its request."""
+    return {"prefold_pins": outcomes(generation.pins)} if generation.pins else {}

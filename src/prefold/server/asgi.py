@@ -164,10 +164,11 @@ class Exchange:
         """Send the last part of the body."""
         await self._send({"type": "http.response.body", "body": chunk})
 
-    async def start_events(self) -> None:
+    async def start_events(self, headers: Mapping[str, str] | None = None) -> None:
         """Begin a stream of server-sent events."""
         # Proxies that buffer responses would make a stream of tokens arrive in lumps.
-        await self._start(200, "text/event-stream", {"cache-control": "no-cache", "x-accel-buffering": "no"})
+        fields = {"cache-control": "no-cache", "x-accel-buffering": "no", **(headers or {})}
+        await self._start(200, "text/event-stream", fields)
 
     async def send_events(self, values: Iterable[object]) -> None:
         """Send events with JSON data, in one write."""

@@ -7,12 +7,14 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 from prefold.engine.engine import Ticket
+from prefold.engine.pins import Pinned
 from prefold.engine.request import Output, Request, Usage
 from prefold.engine.worker import EngineWorker
-from prefold.errors import EngineFailed, EngineStopped
+from prefold.errors import EngineFailed, EngineStopped, PrefoldError
 from prefold.server.metrics import Meter
 from prefold.server.openai_requests import Call, Prompt
 
@@ -34,10 +36,12 @@ class Generation:
 
     Attributes:
         usages: of the prompts that have ended, by index.
+        pins: what became of their wishes to pin, by index, of those that had one and were computed.
     """
 
     def __init__(self, worker: EngineWorker, call: Call, new_meter: Callable[[], Meter]) -> None:
         self.usages: dict[int, Usage] = {}
+        self.pins: dict[int, Pinned | PrefoldError] = {}
         self._worker = worker
         self._call = call
         self._new_meter = new_meter
@@ -82,8 +86,23 @@ class Generation:
                     raise EngineStopped("The engine stopped before the answer was complete", hint="send it again")
                 if output.usage is not None:
                     self.usages[prompt] = output.usage
+                if output.pin is not None:
+                    self.pins[prompt] = output.pin
                 batch.append((prompt * self._call.sampling.choices + output.choice, output))
             yield batch
+
+    async def share(self, seconds: float) -> None:
+        """Wait until other engines find the prompts in the tiers. If that takes too long, they compute them again.
+
+        Args:
+            seconds: to wait at most.
+        """
+        engine = self._worker.engine
+        with contextlib.suppress(EngineStopped, TimeoutError):
+            async with asyncio.timeout(seconds):
+                for prompt in self._call.prompts:
+                    shared = await result_of(self._worker.call(partial(engine.share, prompt.run, prompt.scope)))
+                    await asyncio.wait((asyncio.wrap_future(shared),))  # whatever comes of it
 
     def cancel(self) -> None:
         """Stop whatever still runs, and free its memory."""
@@ -103,7 +122,7 @@ class Generation:
             if self._call.stream or not self._unfinished or output.finish in ("error", "cancelled"):
                 self._tell()
 
-        return Request(prompt.run, self._call.sampling, take, prompt.scope)
+        return Request(prompt.run, self._call.sampling, take, prompt.scope, prompt.pin, prompt.chunks)
 
     def _submitted(self, ticket: Future[Ticket]) -> None:  # in the engine's thread
         """Pass on why the engine did not take a request."""

@@ -8,8 +8,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from prefold.engine.blend.chunk_store import ChunkStore
 from prefold.engine.engine import Engine
 from prefold.engine.request import Output
+from prefold.engine.tiers.ladder import Ladder
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -114,13 +116,46 @@ class _EngineState(Collector):
         self._engine = engine
         self._model = model
 
+    def _chunks(self, store: ChunkStore) -> Iterable[Metric]:
+        looked_for = CounterMetricFamily("prefold_blend_chunks", "Marked chunks.", labels=("model", "result"))
+        for result, number in (("reused", store.counters.hits), ("new", store.counters.misses)):
+            looked_for.add_metric((self._model, result), number)
+        yield looked_for
+        size = GaugeMetricFamily("prefold_blend_bytes", "K/V of chunks that are kept.", labels=("model",))
+        size.add_metric((self._model,), store.size)
+        yield size
+
+    def _tiers(self, ladder: Ladder) -> Iterable[Metric]:
+        labels = ("model", "tier")
+        loaded = CounterMetricFamily("prefold_tier_loaded_tokens", "Tokens whose K/V came from a tier.", labels=labels)
+        size = GaugeMetricFamily("prefold_tier_bytes", "Bytes that a tier holds.", labels=labels)
+        blocks = CounterMetricFamily(
+            "prefold_tier_blocks", "Blocks of K/V, by what became of them.", labels=(*labels, "event")
+        )
+        errors = CounterMetricFamily("prefold_tier_errors", "Operations that failed or took too long.", labels=labels)
+        for tier in ladder.state():
+            names = (self._model, tier.name)
+            loaded.add_metric(names, tier.loaded)
+            size.add_metric(names, tier.usage.bytes)
+            errors.add_metric(names, tier.usage.errors)
+            for event in ("hits", "misses", "corrupt", "refused", "evicted"):
+                blocks.add_metric((*names, event), getattr(tier.usage, event))
+        yield from (loaded, size, blocks, errors)
+        for name, text, value in (
+            ("prefold_tier_late", "Answers that went without what was on its way to them.", ladder.late),
+            ("prefold_tier_dropped", "Blocks not written, since too many waited for it.", ladder.dropped),
+        ):
+            counter = CounterMetricFamily(name, text, labels=("model",))
+            counter.add_metric((self._model,), value)
+            yield counter
+
     def collect(self) -> Iterable[Metric]:
         """See `Collector`."""
         cache, scheduler, times = self._engine.cache, self._engine.scheduler, self._engine.times
         tokens = GaugeMetricFamily("prefold_kv_tokens", "Tokens of K/V.", labels=("model", "state"))
         for state, value in (
             ("used", cache.tree.size + cache.reserved),
-            ("pinned", cache.tree.pinned),
+            ("pinned", cache.pinned),
             ("capacity", cache.capacity),
         ):
             tokens.add_metric((self._model, state), value)
@@ -128,18 +163,27 @@ class _EngineState(Collector):
         for name, text, value in (
             ("prefold_requests_waiting", "Answers that wait to be admitted.", len(scheduler.waiting)),
             ("prefold_requests_running", "Answers that are being made.", len(scheduler.running)),
+            ("prefold_pins", "Pinned prefixes.", len(self._engine.pins)),
         ):
             gauge = GaugeMetricFamily(name, text, labels=("model",))
             gauge.add_metric((self._model,), value)
             yield gauge
         for name, text, value in (
-            ("prefold_evicted_tokens", "Tokens evicted from the cache.", cache.counters.evicted),
             ("prefold_preemptions", "Running answers that gave up their room.", scheduler.preemptions),
             ("prefold_steps", "Forward passes.", times.steps),
         ):
             counter = CounterMetricFamily(name, text, labels=("model",))
             counter.add_metric((self._model,), value)
             yield counter
+        evicted = CounterMetricFamily(
+            "prefold_evicted_tokens", "Tokens evicted from the cache, by who decided.", labels=("model", "policy")
+        )
+        evicted.add_metric((self._model, self._engine.options.policy), cache.counters.evicted)
+        yield evicted
+        if self._engine.blender is not None:
+            yield from self._chunks(self._engine.blender.store)
+        if self._engine.ladder is not None:
+            yield from self._tiers(self._engine.ladder)
         seconds = CounterMetricFamily("prefold_step_seconds", "Time of steps, by part.", labels=("model", "part"))
         for part in ("planning", "model", "answering"):
             seconds.add_metric((self._model, part), getattr(times, part))

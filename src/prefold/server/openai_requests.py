@@ -6,19 +6,30 @@ fields mean nothing and are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import inf
 from types import MappingProxyType
 from typing import Any
 
 from prefold.core.keys import SHARED, Scope
-from prefold.core.tokens import common_prefix, count, pack
+from prefold.core.tokens import WIDTH, common_prefix, count, pack
+from prefold.engine.pins import PinWish
 from prefold.engine.request import SamplingOptions
 from prefold.engine.tokenizer import Tokenizer
 from prefold.errors import InvalidRequest, InvalidSalt, InvalidTokens, PromptTooLong
 from prefold.server.asgi import HttpError
+from prefold.server.chunks import (
+    FIELD,
+    Pieces,
+    ranges_in_rendered,
+    ranges_of_messages,
+    ranges_of_prompt,
+    tokens_of_text,
+)
 from prefold.server.fields import Fields, shown
+from prefold.server.lasting import lasting_part
 
 CHAT_TOKENS = 1024
 """Most new tokens of a chat answer whose request does not say how many."""
@@ -104,13 +115,21 @@ class ServedModel:
             PromptTooLong: if it could not fit were it all of the longest token. To tokenise megabytes takes seconds and
                 a hundred times their memory, so that is found out first.
         """
+        self.check_length(text)
+        return pack(self.tokenizer.encode(text, add_special=add_special))
+
+    def check_length(self, text: str) -> None:
+        """Refuse a text that could not fit; see `encode`.
+
+        Raises:
+            PromptTooLong: if so.
+        """
         if len(text) > self.limit and len(text) > self.limit * self.longest_token:
             raise PromptTooLong(
                 f"A prompt of {len(text)} characters exceeds the limit of {self.limit} tokens",
                 hint="shorten it",
                 param="prompt",
             )
-        return pack(self.tokenizer.encode(text, add_special=add_special))
 
     def check_name(self, name: str | None) -> None:
         """Accept one of the names, or none.
@@ -135,10 +154,14 @@ class Prompt:
     Attributes:
         run: the tokens, packed.
         scope: salt and position.
+        pin: what of them is to stay; None for nothing.
+        chunks: which of them may stand elsewhere in the next prompt.
     """
 
     run: bytes
     scope: Scope
+    pin: PinWish | None = None
+    chunks: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -199,12 +222,13 @@ def parse_completion(fields: Fields, model: ServedModel) -> Call:
 
 
 def parse_prompt(fields: Fields, model: ServedModel, *, answering: bool) -> Prompt:
-    """A body with either `prompt` or `messages`, of `/tokenize` and `/cache/pin`.
+    """A body with either `prompt` or `messages`, of `/tokenize` and `/cache/pins`.
 
     Args:
         fields: the body.
         model: whose tokens.
-        answering: whether messages are followed by the opening of an answer, as in a chat completion.
+        answering: whether messages are followed by the opening of an answer, as in a chat completion; else what is
+            meant is only what they contribute to every conversation that goes on with them.
 
     Raises:
         InvalidRequest, InvalidTokens, InvalidSalt: naming the field at fault.
@@ -303,11 +327,23 @@ def _plain_prompts(fields: Fields, model: ServedModel) -> list[Prompt]:
         where = "prompt" if len(parts) == 1 else f"prompt[{index}]"
         if type(part) is not type(parts[0]):
             raise InvalidRequest(f"{where} is {shown(part)}", hint="give only texts or only token ids", param="prompt")
-        run = model.encode(part, add_special=True) if isinstance(part, str) else pack(_token_ids(part, where, model))
-        if not run:
+        pieces = _plain_pieces(fields, part, where, model)
+        if not pieces.run:
             raise InvalidTokens(f"{where} is empty", hint="send at least one token")
-        prompts.append(_scoped(fields, run))
+        prompts.append(_pinning(fields, replace(_scoped(fields, pieces.run), chunks=pieces.chunks)))
     return prompts
+
+
+def _plain_pieces(fields: Fields, part: str | list[Any], where: str, model: ServedModel) -> Pieces:
+    """The tokens of one prompt, and the chunks that are marked in it."""
+    if where != "prompt" and fields.get(FIELD) is not None:
+        raise InvalidRequest(f"{FIELD} goes with one prompt only", hint="send prompts one by one", param=FIELD)
+    if not isinstance(part, str):
+        run = pack(_token_ids(part, where, model))
+        return Pieces(run, tuple((chunk.start, chunk.stop) for chunk in ranges_of_prompt(fields, part)))
+    ranges = ranges_of_prompt(fields, part)
+    model.check_length(part)
+    return tokens_of_text(part, ranges, model.encode, begins_itself=model.tokenizer.begins_itself(part))
 
 
 def _token_ids(values: list[Any], where: str, model: ServedModel) -> list[int]:
@@ -325,24 +361,38 @@ def _token_ids(values: list[Any], where: str, model: ServedModel) -> list[int]:
 
 
 def _chat_prompt(fields: Fields, model: ServedModel, *, answering: bool) -> Prompt:
-    messages = [_message(message, index) for index, message in enumerate(_raw_messages(fields))]
+    raw = _raw_messages(fields)
+    messages = [_message(message, index) for index, message in enumerate(raw)]
     tools = fields.objects("tools") or None
 
-    def tokens(until: int, *, answering: bool) -> bytes:
-        text = model.tokenizer.apply_chat_template(messages[:until], tools=tools, add_generation_prompt=answering)
-        return model.encode(text, add_special=False)
+    def render(shown: Sequence[Mapping[str, Any]], *, answering: bool = False) -> str:
+        return model.tokenizer.apply_chat_template(shown, tools=tools, add_generation_prompt=answering)
 
-    run = tokens(len(messages), answering=answering)
+    def tokens(shown: Sequence[Mapping[str, Any]], *, answering: bool = False) -> bytes:
+        return model.encode(render(shown, answering=answering), add_special=False)
+
+    def lasting() -> bytes:
+        return lasting_part(messages, tokens)
+
+    ranges = ranges_of_messages(fields, raw)
+    if answering and any(ranges):
+        text = render(messages, answering=True)
+        model.check_length(text)
+        ranges_in_text = ranges_in_rendered(messages, ranges, text, partial(render, answering=True))
+        pieces = tokens_of_text(text, ranges_in_text, model.encode, begins_itself=True)
+    else:
+        pieces = Pieces(tokens(messages, answering=True) if answering else lasting(), ())
+    run = pieces.run
     begin = fields.get("cache_salt_from")
     if not isinstance(begin, dict):
-        return _scoped(fields, run)
+        return _pinning(fields, replace(_scoped(fields, run), chunks=pieces.chunks), lasting)
     message = Fields(begin, "cache_salt_from.").integer("message")
     if message is None or not 0 <= message <= len(messages):
         fields.refuse("cache_salt_from", f'a token position or {{"message": 0 to {len(messages)}}}')
     # What the template writes for the first messages alone may differ from what it writes for them among others, so
     # the salt begins where the two part: never behind the message, and so never too late.
-    before = common_prefix(tokens(message, answering=False), run) if message else 0
-    return _scoped(fields, run, before)
+    before = common_prefix(tokens(messages[:message]), run) if message else 0
+    return _pinning(fields, replace(_scoped(fields, run, before), chunks=pieces.chunks), lasting)
 
 
 def _raw_messages(fields: Fields) -> list[dict[str, Any]]:
@@ -391,7 +441,35 @@ def _part_text(part: object, where: str) -> str:
             )
 
 
-# Salts
+# Pins and salts
+
+
+def pin_seconds(fields: Fields, name: str) -> float:
+    """A field that says how long a prefix is to stay: true for ever, or a number of seconds; 0 where it is not to.
+
+    Raises:
+        InvalidRequest: for anything else.
+    """
+    value = fields.get(name)
+    if value is None or value is False:
+        return 0.0
+    if value is True:
+        return inf
+    seconds = fields.number(name, 0.0)
+    if not 0 < seconds < inf:
+        fields.refuse(name, "true, or a number of seconds over 0")
+    return seconds
+
+
+def _pinning(fields: Fields, prompt: Prompt, lasting: Callable[[], bytes] | None = None) -> Prompt:
+    """A prompt with the wish to pin that `prefold_pin` says, of all of it or of what lasts."""
+    seconds = pin_seconds(fields, "prefold_pin")
+    if not seconds:
+        return prompt
+    run = prompt.run if lasting is None else prompt.run[: common_prefix(lasting(), prompt.run) * WIDTH]
+    if prompt.chunks:  # what follows is not in the cache where chunks are reused
+        run = run[: prompt.chunks[0][0] * WIDTH]
+    return replace(prompt, pin=PinWish(run, seconds)) if run else prompt
 
 
 def _scoped(fields: Fields, run: bytes, salt_from: int | None = None) -> Prompt:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from prefold.engine.request import FinishReason, Output, TokenInfo, TokenLogprob, Usage
+from prefold.engine.request import BlendUsage, FinishReason, Output, TokenInfo, TokenLogprob, Usage
 from prefold.engine.tokenizer import Tokenizer
 from prefold.errors import (
     CapacityError,
@@ -221,7 +221,9 @@ class CompletionForm:
 def usage_object(usages: Iterable[Usage]) -> Json:
     """The usage of one answer, summed over its prompts."""
     prompt = cached = completion = 0
+    blend: BlendUsage | None = None
     for usage in usages:
+        blend = blend or usage.blend  # chunks are marked in single prompts only
         prompt += usage.prompt
         cached += usage.cached
         completion += usage.completion
@@ -230,7 +232,19 @@ def usage_object(usages: Iterable[Usage]) -> Json:
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": cached},
+        **({} if blend is None else {"prefold_blend": _blend_object(blend)}),
     }
+
+
+def _blend_object(blend: BlendUsage) -> Json:
+    counts = {
+        "approximate": not blend.is_exact,
+        "chunks": blend.chunks,
+        "reused_chunks": blend.reused,
+        "reused_tokens": blend.reused_tokens,
+        "recomputed_tokens": blend.recomputed_tokens,
+    }
+    return counts | ({"reason": blend.reason} if blend.reason else {})
 
 
 def as_http_error(error: PrefoldError) -> HttpError:

@@ -16,9 +16,9 @@ from prefold.analysis.caches.common import Luck, Steps, at, scope_of, units_of
 from prefold.analysis.caches.spec import CacheSpec
 from prefold.analysis.caches.tiers import Tiers
 from prefold.analysis.request import Request
-from prefold.core.cache import Cache, Lease
+from prefold.core.cache import Cache, Lease, eviction_step
 from prefold.core.keys import Scope
-from prefold.core.policies import POLICIES
+from prefold.core.policies import POLICIES, Cost
 from prefold.core.radix import Node
 from prefold.core.tokens import WIDTH, count
 from prefold.errors import CapacityError
@@ -104,7 +104,13 @@ class PrefixCache:
         self._tiers = Tiers(spec.tiers, unit) if spec.tiers else None
         capacity = units_of(spec.capacity, unit)
         self._cache: Cache[_Held] = Cache(
-            capacity, _Store(self._tiers), _Held(0, 0.0, inf), policy=POLICIES[spec.policy](), always_computed=0
+            capacity,
+            _Store(self._tiers),
+            _Held(0, 0.0, inf),
+            policy=POLICIES[spec.policy](),
+            cost=None if spec.attention_span is None else Cost(spec.attention_span / unit),
+            always_computed=0,
+            eviction_step=eviction_step(capacity, rules.eviction_step_tokens // unit),
         )
         self._luck = Luck(spec.loss_rate if rules.best_effort else 0.0, spec.seed)
         self._ttl = rules.ttls[0] if rules.ttls else inf

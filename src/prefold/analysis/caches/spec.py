@@ -42,6 +42,8 @@ class CacheSpec:
         seed: of everything that is drawn by chance.
         by_model: whether `name` is a provider's and `rules` are those of one of its families: a request for a model of
             another one is then judged by the rules of that.
+        attention_span: position at which a token costs twice what it costs at the beginning, for policies that weigh
+            it, as prefold's engine does by its model's shape (`ModelConfig.attention_span`); None to leave it to them.
     """
 
     name: str
@@ -55,3 +57,4 @@ class CacheSpec:
     loss_rate: float = 0.0
     seed: int = 0
     by_model: bool = False
+    attention_span: float | None = None

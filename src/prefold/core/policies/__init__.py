@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from prefold.core.policies.base import Policy, Shelves
+from prefold.core.policies.cost import Cost
 from prefold.core.policies.ghosts import ARC, S3FIFO
 from prefold.core.policies.gittins import Gittins
 from prefold.core.policies.simple import FIFO, GDSF, LFU, LRU, TTLLRU, Pinned
@@ -39,6 +40,7 @@ __all__ = [
     "POLICIES",
     "S3FIFO",
     "TTLLRU",
+    "Cost",
     "Gittins",
     "Pinned",
     "Policy",

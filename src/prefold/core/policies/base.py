@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from prefold.core.policies.cost import Cost
 from prefold.core.radix import LeafQueue, Node
 
 
@@ -24,6 +25,9 @@ class Policy:
 
     def sized(self, capacity: int) -> None:
         """The cache holds `capacity` tokens. Told once, before anything else."""
+
+    def priced(self, cost: Cost) -> None:
+        """What it costs to have evicted tokens again. Told once, behind `sized`, by hosts that know."""
 
     def added(self, node: Node[Any], origin: Node[Any] | None) -> None:
         """`node` is new; `origin` is the node whose first part it was until now, None for new tokens."""

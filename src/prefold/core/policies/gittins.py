@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from prefold.core.policies.base import Policy
+from prefold.core.policies.cost import Cost
 from prefold.core.policies.guard import Guard
 from prefold.core.policies.hazards import EDGES, Hazards, Life
 from prefold.core.policies.memory import Memory, place_behind
@@ -101,13 +102,18 @@ class Gittins(Policy):
         self._serial = 0  # breaks ties before nodes are compared
         self._went_on = 2.0  # conversations that went on
         self._overhung = 1.0  # those of which the last token was not part of what went on
-        self._input = 0
+        self._input = 0.0
+        self._cost: Cost | None = None
 
     def sized(self, capacity: int) -> None:
         """See `Policy`."""
         self._memory = Memory(_REMEMBERED * capacity)
         self._shadow = LRUShadow(capacity)
         self._guard = Guard(capacity)
+
+    def priced(self, cost: Cost) -> None:
+        """See `Policy`."""
+        self._cost = cost
 
     # Hearing
 
@@ -217,10 +223,16 @@ class Gittins(Policy):
     # Deciding
 
     def _judge(self, tokens: int, hit: int, lru_hit: int) -> None:
-        guard = self._guard
-        self._input += tokens
-        average = self._input / self._shadow.moment
-        guard.judge(tokens, hit, lru_hit, average)
+        """Compare what was saved with what LRU would have saved: both hit the beginning of the prompt."""
+        guard, cost = self._guard, self._cost
+        if cost is None:
+            self._input += tokens
+            average = self._input / self._shadow.moment
+            guard.judge(tokens, hit, lru_hit, average)
+        else:
+            self._input += cost.compute(0, tokens)
+            average = self._input / self._shadow.moment
+            guard.judge(tokens, cost.compute(0, hit), cost.compute(0, lru_hit), average)
         if not guard.follows and self._hazards.ends >= _ENOUGH and self._now > 0 and guard.may_follow(average):
             self.leaves.offered = None
 
@@ -252,7 +264,7 @@ class Gittins(Policy):
 
     def _ranked(self, nodes: Iterable[Node[Any]]) -> list[tuple[float, int, int, Node[Any]]]:
         """Entries of the ranking for those of the nodes that are evictable."""
-        now, work_out = self._now, self._hazards.work_out
+        now, work_out, cost = self._now, self._hazards.work_out, self._cost
         serial = self._serial
         entries = []
         for node in nodes:
@@ -268,6 +280,8 @@ class Gittins(Policy):
                 rank = (life.indexes or work_out(life))[bisect_right(EDGES, now - life.time) - 1]
                 if note.ends:
                     rank *= 1 - self._overhung / self._went_on
+            if cost is not None:
+                rank *= cost.again(node) / node.length
             note.rank = rank
             serial += 1
             entries.append((rank, note.moment, serial, node))

@@ -27,17 +27,17 @@ class Guard:
         self._input = 0.0
         self._lead = 0.0  # hits beyond the standard's, and what was forgiven
         self._standard = 0.0  # hits; discounted, like lead and input
-        self._all_hits = 0  # of the standard, not discounted
-        self._retry = 0
+        self._all_hits = 0.0  # of the standard, not discounted
+        self._retry = 0.0
 
-    def judge(self, tokens: int, hit: int, standard: int, average: float) -> None:
+    def judge(self, tokens: int, hit: float, standard: float, average: float) -> None:
         """A request was served.
 
         Args:
             tokens: its length.
-            hit: what was hit of it.
+            hit: what was hit of it, in tokens or in what they cost; the same for all that follows.
             standard: what the standard would have hit.
-            average: length of requests.
+            average: of all requests.
         """
         self._input += tokens
         self._lead += hit - standard

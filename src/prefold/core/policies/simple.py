@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prefold.core.policies.base import Policy, Shelves
+from prefold.core.policies.cost import Cost
 from prefold.core.radix import Leaves, Node
 
 
@@ -108,16 +109,20 @@ class GDSF(Policy):
     The cost of a token grows with its position, since it attends to all before it.
 
     Args:
-        attention_span: position at which attention costs as much as all the rest of a token; six times the width of
-            the model, for a model 4,096 wide by default.
+        attention_span: see `Cost`, where the host does not say what tokens cost; six times the width of the model, for
+            a model 4,096 wide by default.
     """
 
     leaves: Shelves
 
     def __init__(self, attention_span: int = 24_576) -> None:
         self.leaves = Shelves(1, lambda node: (0, (node.note.rank, node.used)))
-        self._attention_span = attention_span
+        self._cost = Cost(attention_span)
         self._age = 0.0  # rank of the latest victim: what comes in or is used starts from there
+
+    def priced(self, cost: Cost) -> None:
+        """See `Policy`."""
+        self._cost = cost
 
     def added(self, node: Node[Any], origin: Node[Any] | None) -> None:
         """See `Policy`."""
@@ -128,7 +133,7 @@ class GDSF(Policy):
         while node.parent is not None:
             note = node.note
             note.uses += 1
-            note.rank = self._age + note.uses * (1 + (node.start + node.stop) / (2 * self._attention_span))
+            note.rank = self._age + note.uses * self._cost.again(node) / node.length
             node = node.parent
 
     def victim(self) -> Node[Any] | None:

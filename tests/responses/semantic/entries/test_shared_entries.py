@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from prefold.core.breaker import Breaker
 from prefold.errors import UsageError
-from prefold.responses.guard import Breaker
 from prefold.responses.semantic.entries.guarded_entries import GuardedEntries
 from prefold.responses.semantic.entries.records import EntriesOptions
 from prefold.responses.semantic.entries.sqlite_entries import SqliteEntries

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
-from prefold.responses.guard import Breaker
+from prefold.core.breaker import Breaker
 from prefold.responses.semantic.types import Answer, Candidate, Entries, Entry, KnownWording, Question, Sample
 from prefold.responses.store import StoreFailed
 
