@@ -44,7 +44,7 @@ _FAST, _SLOW = 4e9, 4e8  # bytes a second that a tier is taken to read until tha
 _QUICK = 2e-3  # seconds that a look into a tier may take in the engine's thread
 _UNKNOWN = 1.0  # seconds that a load may take as long as nothing was computed that it could be compared with
 _PATIENCE = 0.1  # part of the time that computing takes, to wait for word of what there is
-_AT_ONCE = 4  # blocks that go from the pool to memory
+_AT_ONCE = 32  # blocks that go from the pool to memory; each call of a pool costs a few milliseconds beside the copying
 _SHARE_OF_POOL = 4  # the staging area, and what waits to be written, are each as large as one part in so many of it
 
 
@@ -419,7 +419,7 @@ class Ladder:
         self._mover.write(write)
 
     def _keep_fast(self, tier: Tier, path: Sequence[Node[Span]], keys: list[bytes]) -> None:
-        """Copy to memory what it does not have. Little by little, so that the copies reuse what was just freed."""
+        """Copy to memory what it does not have, in parts, so that little is held twice."""
         if attempt(partial(tier.find, keys[-1:])):
             return
         have = attempt(partial(tier.find, keys))
