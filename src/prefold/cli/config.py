@@ -28,7 +28,7 @@ class Effective:
 
     section: str
     key: str
-    value: bool | int | float | str | None
+    value: bool | int | float | str | list[str] | None
     source: Literal["flag", "variable", "file", "default"]
     origin: str
 
@@ -101,7 +101,9 @@ def _values_of(context: click.Context, section: str, settings: Settings) -> Iter
     for key, parameter in configurable(context.command).items():
         name = str(parameter.name)
         value = context.params.get(name)
-        if value is not None and not isinstance(value, bool | int | float | str):
+        if isinstance(value, tuple):
+            value = [str(item) for item in value]
+        elif value is not None and not isinstance(value, bool | int | float | str):
             value = str(value)
         match context.get_parameter_source(name):
             case ParameterSource.COMMANDLINE:
@@ -122,10 +124,10 @@ def _toml_line(value: Effective) -> str:
             return f"# {value.key} is not set"
         case bool():
             return f"{value.key} = {str(value.value).lower()}"
-        case str():
+        case str() | list():
             import json
 
-            # A JSON text is a TOML basic string, but for DEL, which no option holds.
+            # A JSON text, or a list of them, is TOML too, but for DEL, which no option holds.
             return f"{value.key} = {json.dumps(value.value, ensure_ascii=False)}"
         case _:
             return f"{value.key} = {value.value}"

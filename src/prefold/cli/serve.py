@@ -44,7 +44,6 @@ _WITH_CONFIG = frozenset({"config", "host", "port", "log_level"})
 )
 @click.option(
     "--tier",
-    "tiers",
     multiple=True,
     metavar="WHERE",
     help="Keep K/V that leaves the memory for it: host=8GiB, disk=FOLDER,50GiB[,ttl=3d], redis://HOST:6379/0, "
@@ -164,6 +163,7 @@ def serve(
     dtype: str,
     kv_memory: str,
     kv_dtype: str | None,
+    tier: tuple[str, ...],
     pin_file: Path | None,
     **options: Any,
 ) -> None:
@@ -206,6 +206,7 @@ def serve(
         dtype=_DTYPES[dtype],
         kv_memory=parse_bytes(kv_memory),
         kv_dtype=_KV_DTYPES[kv_dtype or ""],
+        tiers=tier,
         blend_memory=parse_bytes(options.pop("blend_memory")),
         **options,
     )
