@@ -101,7 +101,8 @@ def test_a_named_file_replaces_the_others(prefold, tmp_path: Path) -> None:
 
 def test_show_prints_a_file_that_gives_the_same_values(prefold, tmp_path: Path) -> None:
     (tmp_path / "prefold.toml").write_text(
-        '[serve]\nhost = "quoted \\"host\\""\ndrain-timeout = 2.5\n[demo]\nquick = true\n'
+        '[serve]\nhost = "quoted \\"host\\""\ndrain-timeout = 2.5\ntier = ["host=1GiB", "disk=kv,2GiB"]\n'
+        "[demo]\nquick = true\n"
     )
     first = prefold("config", "show").stdout
     tomllib.loads(first)

@@ -163,7 +163,6 @@ def serve(
     dtype: str,
     kv_memory: str,
     kv_dtype: str | None,
-    tier: tuple[str, ...],
     pin_file: Path | None,
     **options: Any,
 ) -> None:
@@ -206,7 +205,7 @@ def serve(
         dtype=_DTYPES[dtype],
         kv_memory=parse_bytes(kv_memory),
         kv_dtype=_KV_DTYPES[kv_dtype or ""],
-        tiers=tier,
+        tiers=options.pop("tier"),
         blend_memory=parse_bytes(options.pop("blend_memory")),
         **options,
     )

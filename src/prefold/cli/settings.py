@@ -219,6 +219,8 @@ def _expected(parameter: click.Parameter) -> tuple[str, tuple[type, ...]]:
         return "true or false", (bool,)
     if isinstance(parameter.type, CommaList):
         return "a text in quotes or a list of them", (str, list)
+    if isinstance(parameter, click.Option) and parameter.multiple:
+        return "a list of texts in quotes", (list,)
     if isinstance(parameter.type, type(click.INT) | click.IntRange):
         return "an unquoted whole number", (int,)
     if isinstance(parameter.type, type(click.FLOAT) | click.FloatRange):

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <immintrin.h>
-#include <sched.h>
 
 #include <atomic>
 #include <cstddef>
@@ -17,6 +16,8 @@ struct OpenMP {
     int (*thread)();
     int (*threads)();
 };
+
+constexpr int SPINS = 20000;  // some hundred microseconds, longer than the parts of a phase differ
 
 class Crew {
    public:
@@ -51,12 +52,16 @@ class Crew {
             arrived.store(0, std::memory_order_relaxed);
             next.store(0, std::memory_order_relaxed);
             rounds.store(round + 1, std::memory_order_release);
+            rounds.notify_all();
             return;
         }
-        // Spinning is what makes hundreds of phases a step affordable; but where there are more threads than cores
-        // to run them, the others need this one's.
-        for (int spins = 0; rounds.load(std::memory_order_acquire) == round; spins++)
-            spins < 4000 ? _mm_pause() : (void)sched_yield();
+        // Spinning is what makes hundreds of phases a step affordable. But where there are more threads than cores to
+        // run them, the others need this one's, and one that merely yields waits its turn again behind all of them.
+        for (int spins = 0; spins < SPINS; spins++) {
+            if (rounds.load(std::memory_order_acquire) != round) return;
+            _mm_pause();
+        }
+        rounds.wait(round, std::memory_order_acquire);
     }
 
     alignas(64) std::atomic<size_t> next{0};
