@@ -28,10 +28,10 @@ BLOCK = 16
 ROOMY = 1 << 24
 
 
-def save_model(folder: Path, seed: int) -> None:
+def save_model(folder: Path, seed: int, **changes: int) -> None:
     """A random model of two narrow layers, and a tokenizer that names its ids."""
     torch.manual_seed(seed)
-    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, **changes}
     config = transformers.LlamaConfig(
         **shape, vocab_size=VOCABULARY, num_key_value_heads=1, max_position_embeddings=512, eos_token_id=2
     )

@@ -117,7 +117,10 @@ def make_pool(config: ModelConfig, options: EngineOptions, slots: int, kernel: K
     """K and V for `slots` tokens, in the form that the options ask for, and in the kernel's layout where it has one."""
     shape, device = (config.layers, slots, config.kv_heads, config.head_dim), torch.device(options.device)
     if options.kv_dtype in FORMS:
-        return QuantisedPool(*shape, form=form_for(options.kv_dtype, config.head_dim, device), device=device)
+        form = form_for(options.kv_dtype, config.head_dim, device)
+        if kernel is not None:
+            return NativePool(kernel, *shape, dtype=getattr(torch, options.dtype), form=form)
+        return QuantisedPool(*shape, form=form, device=device)
     dtype = getattr(torch, options.stored_dtype)
     if kernel is not None:
         return NativePool(kernel, *shape, dtype=dtype)

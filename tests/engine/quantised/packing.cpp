@@ -3,45 +3,44 @@
 
 using namespace prefold;
 
-template <class Work>
+template <class T, class Work>
 static void with(int bits, Work work) {
-    bits == 8 ? work(Packing<8>{}) : work(Packing<4>{});
+    bits == 8 ? work(Packed<T, 8>{}) : work(Packed<T, 4>{});
+}
+
+// 16 records to a page of keys or values, back to records, and to the units of a tile.
+template <class T>
+static void paged(int bits, int values, const uint8_t* records, size_t size, uint8_t* page, uint8_t* back, T* to) {
+    with<T>(bits, [&](auto form) {
+        const size_t each = form.bytes(size);
+        for (size_t slot = 0; slot < PAGE; slot++) {
+            if (values) {
+                form.put_value(page, size, slot, records + slot * each);
+                form.get_value(page, size, slot, back + slot * each);
+            } else {
+                form.put_key(page, size, slot, records + slot * each);
+                form.get_key(page, size, slot, back + slot * each);
+            }
+        }
+        values ? form.open_values(page, size, to) : form.open_keys(page, size, to);
+    });
 }
 
 extern "C" {
 
 void turned(float* x, size_t size) { turn(x, size); }
 
-void packed(int bits, const float* x, size_t size, uint8_t* record) {
-    with(bits, [&](auto packing) { packing.pack(x, size, record); });
+// Turns x too.
+void packed(int bits, float* x, size_t size, uint8_t* record) {
+    with<float>(bits, [&](auto form) { form.close(x, size, record); });
 }
 
-// 16 records to a page of keys or values, back to records, and to the units of a tile.
-void paged(int bits, int values, int bfloat16, const uint8_t* records, size_t size, uint8_t* page, uint8_t* back, void* to) {
-    with(bits, [&](auto packing) {
-        const size_t each = packing.bytes(size);
-        for (size_t slot = 0; slot < SLOTS; slot++) {
-            if (values) {
-                packing.put_value(page, size, slot, records + slot * each);
-                packing.get_value(page, size, slot, back + slot * each);
-            } else {
-                packing.put_key(page, size, slot, records + slot * each);
-                packing.get_key(page, size, slot, back + slot * each);
-            }
-        }
-        if (values)
-            bfloat16 ? packing.open_values(page, size, static_cast<uint16_t*>(to))
-                     : packing.open_values(page, size, static_cast<float*>(to));
-        else
-            bfloat16 ? packing.open_keys(page, size, static_cast<uint16_t*>(to))
-                     : packing.open_keys(page, size, static_cast<float*>(to));
-    });
+void paged_bfloat16(int bits, int values, const uint8_t* records, size_t size, uint8_t* page, uint8_t* back, void* to) {
+    paged(bits, values, records, size, page, back, static_cast<uint16_t*>(to));
 }
 
-void opened(int bits, int values, const uint8_t* page, size_t size, uint16_t* to, size_t times) {
-    with(bits, [&](auto packing) {
-        for (size_t i = 0; i < times; i++) values ? packing.open_values(page, size, to) : packing.open_keys(page, size, to);
-    });
+void paged_float(int bits, int values, const uint8_t* records, size_t size, uint8_t* page, uint8_t* back, void* to) {
+    paged(bits, values, records, size, page, back, static_cast<float*>(to));
 }
 
 }  // extern "C"

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.skipif(not TARGETS or not shutil.which("c++"), reason="
 def library(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("packing") / "packing.so"
     headers = Path(prefold.engine.native.__file__).parent
-    flags = ["-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-Wall", "-Werror"]
-    flags += ["-Wno-maybe-uninitialized"]  # of the intrinsics in GCC 12's own headers
+    flags = ["-O3", "-std=c++20", "-shared", "-fPIC", "-fno-math-errno", "-Wall", "-Werror"]
+    flags += ["-Wno-maybe-uninitialized", "-Wno-uninitialized"]  # of the intrinsics in GCC 12's own headers
     source = Path(__file__).with_name("packing.cpp")
     command = ["c++", *flags, *TARGETS[request.param].flags, f"-I{headers}", str(source), "-o", str(path)]
     subprocess.run(command, check=True)
@@ -42,7 +42,7 @@ def size_of(number):
 
 
 def vectors(count, size):
-    """Turned vectors of all magnitudes, one of zeros among them."""
+    """Vectors of all magnitudes, one of zeros among them."""
     x = torch.randn(count, size, generator=torch.Generator().manual_seed(size))
     x *= torch.logspace(-9, 4, count)[:, None]
     x[3] = 0
@@ -53,11 +53,10 @@ def vectors(count, size):
 @pytest.mark.parametrize(("name", "bits"), [("int8", 8), ("int4", 4)])
 def test_records_are_those_of_python(library, name, bits, size):
     x = vectors(100, size)
-    expected = quantise(x, FORMS[name])
     record = torch.empty(packed_bytes(size, FORMS[name]), dtype=torch.uint8)
-    for row, one in zip(expected, x, strict=True):
-        library.packed(bits, at(one), size_of(size), at(record))
-        assert torch.equal(row, record)
+    for one in x:
+        library.packed(bits, at(one), size_of(size), at(record))  # turns it too
+        assert torch.equal(quantise(one, FORMS[name]), record)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
@@ -69,7 +68,7 @@ def test_what_cannot_be_stored_is_never_taken_for_a_number(library, name, bits, 
     library.packed(bits, at(x), size_of(64), at(record))
     back = dequantise(record, FORMS[name], torch.float32)
     assert torch.isfinite(back[:32]).all()
-    assert not torch.isfinite(back[40])
+    assert not torch.isfinite(back[32:]).any()  # the turn spreads it over its group
 
 
 @pytest.mark.parametrize("size", [32, 64, 128])
@@ -80,8 +79,8 @@ def test_pages_open_to_what_a_tile_takes(library, name, bits, half, dtype, size)
     records = quantise(vectors(SLOTS, size), FORMS[name])
     page, back = torch.zeros_like(records), torch.zeros_like(records)
     found = torch.empty(SLOTS * size, dtype=dtype)
-    is_values, is_bfloat16 = int(half == "values"), int(dtype == torch.bfloat16)
-    library.paged(bits, is_values, is_bfloat16, at(records), size_of(size), at(page), at(back), at(found))
+    paged = library.paged_bfloat16 if dtype == torch.bfloat16 else library.paged_float
+    paged(bits, int(half == "values"), at(records), size_of(size), at(page), at(back), at(found))
     assert torch.equal(records, back)
     numbers = dequantise(records, FORMS[name], dtype)  # (slots, size)
     unit = 4 // dtype.itemsize

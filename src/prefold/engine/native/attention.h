@@ -15,12 +15,11 @@
 
 namespace prefold {
 
-constexpr int BLOCK_PAGES = 4;                    // keys are taken 64 at a time: what a block needs stays in L1
+constexpr int BLOCK_PAGES = 8;                    // keys are taken 128 at a time: what a block needs stays in L1
 constexpr int BLOCK_KEYS = BLOCK_PAGES * PAGE;
 constexpr int QUERIES = 48;                       // of a task, where the heads that share a key are not more
 constexpr int64_t SPLIT_KEYS = 256;               // fewer keys than this are not split
 constexpr float NOTHING = -1e30f;                 // a maximum over no keys
-constexpr int64_t MAX_SIZE = 1024;                // numbers of a head
 
 // Slots `start` up to, not including, `stop`. Row i of the group sees the run's first `i + 1 - offset` slots, or all
 // of them where `offset` is negative.
@@ -111,7 +110,7 @@ inline Schedule schedule(const Plan& plan, size_t rows, int heads, int kv_heads,
 // What one thread needs beside its stack.
 template <class T>
 struct Scratch {
-    T *queries, *weights, *values;
+    T *queries, *weights, *keys, *values;  // keys, values: pages of a block that do not serve as they lie in the pool
     float *scores, *sums, *maxima;
     Vec* totals;
 
@@ -123,6 +122,7 @@ struct Scratch {
         };
         take(queries, queries_count * size);
         take(weights, queries_count * BLOCK_KEYS);
+        take(keys, BLOCK_KEYS * size);
         take(values, BLOCK_KEYS * size);
         take(scores, queries_count * BLOCK_KEYS);
         take(sums, queries_count * size);
@@ -140,7 +140,7 @@ class Attention {
     const Schedule& schedule;
     size_t layer, heads;  // heads: of queries
     float scale;
-    const T* queries;     // (rows, heads, size)
+    const T* queries;     // (rows, heads, size), turned if the pool is
     T* out;               // the same
     float* partials;      // (partial_count, heads, size + 2): sums, their weights' sum, maximum
 
@@ -182,9 +182,10 @@ class Attention {
         for (size_t query = 0; query < count; query++) {
             const size_t row = task.row + query / each, head = task.head * each + query % each;
             const float total = sum(scratch.totals[query]);
-            const float* sums = scratch.sums + query * size;
+            float* const sums = scratch.sums + query * size;
             if (task.partial < 0) {
                 const float factor = 1.0f / total;
+                if (pool.turned()) turn(sums, size);
                 T* to = out + (plan.rows[row] * heads + head) * size;
                 for (size_t d = 0; d < size; d += LANES) store(to + d, load(sums + d) * factor);
             } else {
@@ -211,6 +212,7 @@ class Attention {
                 total += from[size] * factor;
                 for (size_t d = 0; d < size; d += LANES) store(sums + d, load(sums + d) + load(from + d) * factor);
             }
+            if (pool.turned()) turn(sums, size);
             T* to = out + (merge.row * heads + head) * size;
             for (size_t d = 0; d < size; d += LANES) store(to + d, load(sums + d) * (1.0f / total));
         }
@@ -239,9 +241,8 @@ class Attention {
         const Unit *keys[BLOCK_PAGES], *values[BLOCK_PAGES];
         for (size_t i = 0; i < pages; i++) {
             const Page& page = block.pages[i];
-            const size_t place = pool.place(layer, page.number, task.head);
-            keys[i] = units(pool.keys + place);
-            values[i] = units(pool.values + place);
+            keys[i] = units(pool.open_keys(layer, page.number, task.head, scratch.keys + i * PAGE * size));
+            values[i] = units(pool.open_values(layer, page.number, task.head, scratch.values + i * PAGE * size));
             if (page.partial()) values[i] = only(page, values[i], units(scratch.values + i * PAGE * size));
         }
         for (size_t i = 0, n; i < pages; i += n) {
@@ -251,12 +252,7 @@ class Attention {
         }
         for (size_t i = 0; i < pages; i++)
             if (block.pages[i].partial() || block.pages[i].causal) hide(block.pages[i], scratch.scores + i * PAGE, count, each);
-        switch (pages) {
-            case 1: weigh<1>(scratch, count); break;
-            case 2: weigh<2>(scratch, count); break;
-            case 3: weigh<3>(scratch, count); break;
-            default: weigh<4>(scratch, count);
-        }
+        weigh<BLOCK_PAGES>(scratch, count, pages);
         for (size_t d = 0, n; d < size; d += n * PAGE) {
             n = width(count, (size - d) / PAGE);
             const Unit* b[BLOCK_PAGES * 4];
@@ -281,9 +277,11 @@ class Attention {
         }
     }
 
-    // Scores of some pages to weights, relative to the running maximum.
-    template <int PAGES>
-    void weigh(const Scratch<T>& scratch, size_t count) const {
+    // Scores of up to PAGES pages to weights, relative to the running maximum.
+    template <size_t PAGES>
+    void weigh(const Scratch<T>& scratch, size_t count, size_t pages) const {
+        if constexpr (PAGES > 1)
+            if (pages < PAGES) return weigh<PAGES - 1>(scratch, count, pages);
         constexpr int N = PAGES * PARTS;
         const size_t size = pool.shape.size;
         const float factor = scale * 1.44269504f;  // weights are powers of 2

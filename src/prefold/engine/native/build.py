@@ -23,8 +23,8 @@ from prefold.engine.progress import Progress
 ISA_VARIABLE = "PREFOLD_NATIVE_ISA"
 """Environment variable that chooses a target by its name, where the CPU has more than one."""
 
-_FLAGS = ["-O3", "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-math-errno"]
-_SOURCES = ("vector.h", "tile.h", "crew.h", "pool.h", "attention.h", "native.cpp")
+_FLAGS = ["-O3", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-math-errno"]
+_SOURCES = ("vector.h", "tile.h", "crew.h", "quantised.h", "pool.h", "attention.h", "native.cpp")
 _MAIN = "native.cpp"
 _TIMEOUT_SECONDS = 300
 _CPU_INFO = Path("/proc/cpuinfo")

@@ -5,8 +5,12 @@
 #pragma once
 
 #include <immintrin.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <climits>
 #include <cstddef>
 
 namespace prefold {
@@ -17,7 +21,7 @@ struct OpenMP {
     int (*threads)();
 };
 
-constexpr int SPINS = 20000;  // some hundred microseconds, longer than the parts of a phase differ
+constexpr int SPINS = 2000;  // some 50 microseconds
 
 class Crew {
    public:
@@ -51,19 +55,22 @@ class Crew {
         if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == threads) {
             arrived.store(0, std::memory_order_relaxed);
             next.store(0, std::memory_order_relaxed);
-            rounds.store(round + 1, std::memory_order_release);
-            rounds.notify_all();
+            rounds.store(round + 1);
+            if (asleep.load()) syscall(SYS_futex, &rounds, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
             return;
         }
-        // Spinning is what makes hundreds of phases a step affordable. But where there are more threads than cores to
-        // run them, the others need this one's, and one that merely yields waits its turn again behind all of them.
+        // Spinning is what makes hundreds of phases a step affordable; but whoever is late may have no core: then
+        // sleeping gives it this one, and makes this thread the first to run again.
         for (int spins = 0; spins < SPINS; spins++) {
             if (rounds.load(std::memory_order_acquire) != round) return;
             _mm_pause();
         }
-        rounds.wait(round, std::memory_order_acquire);
+        asleep.fetch_add(1);
+        while (rounds.load() == round) syscall(SYS_futex, &rounds, FUTEX_WAIT_PRIVATE, round, nullptr, nullptr, 0);
+        asleep.fetch_sub(1);
     }
 
+    alignas(64) std::atomic<unsigned> asleep{0};
     alignas(64) std::atomic<size_t> next{0};
     alignas(64) std::atomic<int> arrived{0};
     alignas(64) std::atomic<unsigned> rounds{0};

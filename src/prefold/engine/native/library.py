@@ -30,6 +30,7 @@ class Pages(Structure):
         ("pages", c_int64),
         ("heads", c_int64),
         ("size", c_int64),
+        ("bits", c_int64),
         ("keys", c_void_p),
         ("values", c_void_p),
     ]

@@ -219,6 +219,13 @@ struct Step {
                       [&](size_t i) { attention.merge(schedule.merges[i], scratch[thread]); });
     }
 
+    // `query` is scratch afterwards.
+    void put_query(size_t row, size_t head, float* query) {
+        if (pool.turned()) turn(query, model.size);
+        T* to = queries + (row * model.heads + head) * model.size;
+        for (int64_t d = 0; d < model.size; d += LANES) store(to + d, load(query + d));
+    }
+
    private:
     void norm(Crew& crew, int team, const float* x, size_t rows, const float* weight) {
         const size_t width = model.hidden;
@@ -232,7 +239,6 @@ struct Step {
         const float* cosine = model.cosine + batch.positions[row] * half;
         const float* sine = model.sine + batch.positions[row] * half;
         float* from = qkv + row * (heads + 2 * kv_heads) * size;
-        T number[MAX_SIZE];
         for (size_t head = 0; head < heads + kv_heads; head++, from += size) {
             const bool is_key = head >= heads;
             const float* weight = is_key ? model.layer[layer].k_norm : model.layer[layer].q_norm;
@@ -242,14 +248,13 @@ struct Step {
                 from[d] = a * cosine[d] - b * sine[d];
                 from[d + half] = b * cosine[d] + a * sine[d];
             }
-            T* to = is_key ? number : queries + (row * heads + head) * size;
-            for (size_t d = 0; d < size; d += LANES) store(to + d, load(from + d));
-            if (is_key) pool.put_key(layer, batch.write[row], head - heads, number);
+            if (is_key)
+                pool.put_key(layer, batch.write[row], head - heads, from);
+            else
+                put_query(row, head, from);
         }
-        for (size_t head = 0; head < kv_heads; head++, from += size) {
-            for (size_t d = 0; d < size; d += LANES) store(number + d, load(from + d));
-            pool.put_value(layer, batch.write[row], head, number);
-        }
+        for (size_t head = 0; head < kv_heads; head++, from += size)
+            pool.put_value(layer, batch.write[row], head, from);
     }
 
     void finish(Crew& crew, int team, const Layer& layer, float* x, const T* attention, size_t rows) {
@@ -311,13 +316,20 @@ void attend(const Threads& threads, Buffer& buffer, const Pool<T>& pool, const A
     Step<T> step{model, pool, batch, plan, tasks, nullptr};
     step.allocate(buffer, int(threads.count));
     const Attention<T> attention{pool, plan, tasks, size_t(call.layer), size_t(call.heads), call.scale,
-                                 static_cast<const T*>(call.queries), static_cast<T*>(call.out), step.partials};
+                                 step.queries, static_cast<T*>(call.out), step.partials};
     Crew::run(threads.openmp, int(threads.count), [&](Crew& crew, int thread, int team) {
         each_row(crew, team, call.rows, [&](size_t row) {
+            float numbers[MAX_SIZE];
+            auto read = [&](const void* from, size_t vector) {
+                for (size_t d = 0; d < size; d += LANES)
+                    store(numbers + d, load(static_cast<const T*>(from) + vector * size + d));
+                return numbers;
+            };
+            for (size_t head = 0; head < size_t(call.heads); head++)
+                step.put_query(row, head, read(call.queries, row * call.heads + head));
             for (size_t head = 0; head < heads; head++) {
-                const size_t at = (row * heads + head) * size;
-                pool.put_key(call.layer, call.write[row], head, static_cast<const T*>(call.keys) + at);
-                pool.put_value(call.layer, call.write[row], head, static_cast<const T*>(call.values) + at);
+                pool.put_key(call.layer, call.write[row], head, read(call.keys, row * heads + head));
+                pool.put_value(call.layer, call.write[row], head, read(call.values, row * heads + head));
             }
         });
         step.attend(crew, thread, team, attention);
@@ -345,10 +357,11 @@ using namespace prefold;
 
 struct AnyPool {
     Shape shape;
-    void *keys, *values;
+    int64_t bits;
+    uint8_t *keys, *values;
 
     template <class T>
-    Pool<T> of() const { return {shape, static_cast<T*>(keys), static_cast<T*>(values)}; }
+    Pool<T> of() const { return {shape, bits, keys, values}; }
 };
 
 template <class Work>
@@ -393,11 +406,11 @@ void prefold_apply(int bfloat16, const Threads* threads, const Linear* linear, c
 
 // Records to slots, or with `out` slots to records.
 void prefold_copy(int bfloat16, const Threads* threads, const AnyPool* pool, const int64_t* slots, int64_t count,
-                  void* records, int out) {
+                  uint8_t* records, int out) {
     bfloat16 ? pool->of<uint16_t>().copy(threads->openmp, int(threads->count), slots, count,
-                                         static_cast<uint16_t*>(records), out)
+                                         records, out)
              : pool->of<float>().copy(threads->openmp, int(threads->count), slots, count,
-                                      static_cast<float*>(records), out);
+                                      records, out);
 }
 
 }  // extern "C"

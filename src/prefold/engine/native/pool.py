@@ -8,6 +8,7 @@ import torch
 
 from prefold.engine.native.library import Kernel, Pages, PlanView, zeros
 from prefold.engine.plan import Item
+from prefold.engine.quantised.numbers import Form, packed_bytes
 from prefold.engine.slots import Runs, length
 
 PAGE = 16
@@ -64,20 +65,32 @@ class NativePool:
     Args:
         kernel: what attends.
         layers, slots, kv_heads, head_dim: the shape; `fits` holds.
-        dtype: bfloat16 or float32.
+        dtype: of what is computed, bfloat16 or float32.
+        form: of what is stored, `Int8` or `Int4`; as it is computed where None.
     """
 
     def __init__(
-        self, kernel: Kernel, layers: int, slots: int, kv_heads: int, head_dim: int, *, dtype: torch.dtype
+        self,
+        kernel: Kernel,
+        layers: int,
+        slots: int,
+        kv_heads: int,
+        head_dim: int,
+        *,
+        dtype: torch.dtype,
+        form: Form | None = None,
     ) -> None:
         pages = slots // PAGE + 1  # there is one slot more than `slots`
-        count = layers * pages * kv_heads * PAGE * head_dim
-        self._keys, self._values = zeros(count, dtype), zeros(count, dtype)
-        self.pages = Pages(layers, pages, kv_heads, head_dim, self._keys.data_ptr(), self._values.data_ptr())
+        vector = packed_bytes(head_dim, form) if form else head_dim * dtype.itemsize
+        count = layers * pages * kv_heads * PAGE * vector
+        self._keys, self._values = zeros(count, torch.uint8), zeros(count, torch.uint8)
+        memory = self._keys.data_ptr(), self._values.data_ptr()
+        self.pages = Pages(layers, pages, kv_heads, head_dim, form.bits if form else 0, *memory)
         self.dtype = dtype
         self.capacity = slots
-        self.bytes_per_token = 2 * layers * kv_heads * head_dim * dtype.itemsize
-        self.format = str(dtype).removeprefix("torch.")  # records are those of `TorchPool`
+        self.bytes_per_token = 2 * layers * kv_heads * vector
+        # Records are those of `TorchPool` and `QuantisedPool`.
+        self.format = form.format if form else str(dtype).removeprefix("torch.")
         self._kernel = kernel
         self._buffer = kernel.buffer()
 
@@ -118,4 +131,4 @@ class NativePool:
 
 def fits(head_dim: int) -> bool:
     """Whether the layout takes heads of this size."""
-    return head_dim % PAGE == 0 and head_dim <= 1024  # MAX_SIZE in attention.h
+    return head_dim % PAGE == 0 and head_dim <= 1024  # MAX_SIZE in pool.h

@@ -51,6 +51,31 @@ inline Vec load(const uint16_t* from) {
     return (Vec)(__builtin_convertvector(halves, Unsigned) << 16);
 }
 
+// Numbers of float16.
+inline Vec load_float16(const uint16_t* from) {
+#if defined(__AVX512F__)
+    return (Vec)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#else
+    return (Vec)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#endif
+}
+
+inline Bits load_bytes(const uint8_t* from) {
+#if defined(__AVX512F__)
+    return (Bits)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#else
+    return (Bits)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+#endif
+}
+
+inline Bits load_signed_bytes(const uint8_t* from) {
+#if defined(__AVX512F__)
+    return (Bits)_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+#else
+    return (Bits)_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
+#endif
+}
+
 inline void store(float* to, Vec x) { memcpy(to, &x, sizeof x); }
 
 // Rounds to nearest, ties to even.
@@ -60,7 +85,13 @@ inline void store(uint16_t* to, Vec x) {
 #else
     const Unsigned bits = (Unsigned)x;
     const Unsigned rounded = bits + 0x7fff + (bits >> 16 & 1);
-    const Halves halves = __builtin_convertvector((x == x ? rounded : bits | 0x400000) >> 16, Halves);
+    const Unsigned high = (x == x ? rounded : bits | 0x400000) >> 16;
+#if defined(__AVX512F__)
+    const auto halves = _mm512_cvtepi32_epi16((__m512i)high);
+#else
+    const __m256i wide = (__m256i)high;
+    const auto halves = _mm_packus_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+#endif
 #endif
     memcpy(to, &halves, sizeof halves);
 }
@@ -89,6 +120,15 @@ inline Vec dot<uint16_t>(Vec sums, Vec b, Unit a) {
     memcpy(&x, &low, 4);
     memcpy(&y, &high, 4);
     return sums + (Vec)(units << 16) * x + (Vec)(units & 0xffff0000) * y;
+#endif
+}
+
+// Lane i is lane `from[i]` of x.
+inline Vec permute(Vec x, Bits from) {
+#if defined(__AVX512F__)
+    return (Vec)_mm512_permutexvar_ps((__m512i)from, (__m512)x);
+#else
+    return (Vec)_mm256_permutevar8x32_ps((__m256)x, (__m256i)from);
 #endif
 }
 

@@ -38,6 +38,11 @@ class Form(ABC):
     name: ClassVar[str]
     bits: ClassVar[int]
 
+    @property
+    def format(self) -> str:
+        """Name of the records' form: see `KVPool`."""
+        return f"{self.name}-hadamard{GROUP}"
+
     @abstractmethod
     def scales(self, groups: torch.Tensor) -> torch.Tensor:
         """What a step from one whole number to the next is worth: (..., g, GROUP) float32 to (..., g, 1) float32."""

@@ -12,7 +12,6 @@ import torch
 
 from prefold.engine.attention import TorchPool
 from prefold.engine.quantised.numbers import Form, dequantise, hadamard, packed_bytes, quantise, turn
-from prefold.engine.size import GROUP
 
 
 class QuantisedPool(TorchPool):
@@ -31,7 +30,7 @@ class QuantisedPool(TorchPool):
         self, layers: int, slots: int, kv_heads: int, head_dim: int, *, form: Form, device: torch.device
     ) -> None:
         super().__init__(layers, slots, kv_heads, packed_bytes(head_dim, form), dtype=torch.uint8, device=device)
-        self.format = f"{form.name}-hadamard{GROUP}"
+        self.format = form.format
         self._form = form
         self._matrix = hadamard(device)
 
