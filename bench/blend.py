@@ -147,7 +147,9 @@ def measure(engine: Engine, draws: int, shares: list[float], seed: int) -> Figur
         likeliest = exact.logits.argmax(-1).tolist()
         expected = exact.logits.log_softmax(-1)
         begin = time.perf_counter()
-        known.learn(one.prompt, one.chunks, SHARED)
+        known.note(one.prompt, one.chunks, SHARED)
+        while known.learning:
+            known.learn(engine.options.step_tokens)
         figures.learning.append((time.perf_counter() - begin) / exact.seconds)
         for share, way in ways.items():
             way.store = known.store

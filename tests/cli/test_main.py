@@ -144,6 +144,21 @@ def test_own_errors_come_with_their_hint(prefold) -> None:
     assert "error: --price is 'cheap'.\nhint: Write two numbers, as in miss=2,hit=0.04.\n" == finished.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--kv-memory", "0"], "error: --kv-memory is 0\n"),
+        (["--grid", "9", "--step-tokens", "8"], "exceeds --step-tokens 8\n"),
+        (["--blend-memory", "1GiB"], "error: --blend-memory is set while blend is off\n"),
+        (["--blend-recompute", "0.3"], "error: --blend-recompute is set while blend is off\n"),
+        (["--policy", "fifo-ish"], "'--policy'"),
+    ],
+)
+def test_what_an_engine_cannot_be_told_is_named_as_the_option(prefold, options: list[str], said: str) -> None:
+    pytest.importorskip("torch")
+    assert said in prefold("serve", *options, check=2).stderr
+
+
 @pytest.mark.parametrize("module", ["torch", "uvicorn", "tokenizers"])
 def test_serve_without_the_extra_says_what_to_install(prefold, module: str) -> None:
     if module != "torch":  # which is looked for first

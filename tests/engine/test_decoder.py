@@ -83,7 +83,10 @@ def make(folder, name, changes):
 
 def load(folder):
     """The model as transformers runs it."""
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
+    for weight in model.parameters():
+        weight.data = weight.data.clone()  # as ours: how weights are aligned, in the file or not, shows in the last bit
+    return model
 
 
 def run(decoder, config, tokens, cuts):

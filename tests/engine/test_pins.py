@@ -262,7 +262,7 @@ def test_a_request_that_would_not_fit_beside_pins_is_refused_until_they_end(make
 
 
 def test_there_are_only_so_many_pins(make, monkeypatch):
-    driver = make(slots=20, pin_limit=1.0)
+    driver = make(slots=20, pin_limit=0.9)
     pins = Pins(driver.engine.cache, driver.clock)
     driver.ask(SYSTEM[:40])
     monkeypatch.setattr("prefold.engine.pins.MAX_PINS", 2)
@@ -274,7 +274,7 @@ def test_there_are_only_so_many_pins(make, monkeypatch):
     assert 2 == len(pins)
 
 
-@pytest.mark.parametrize("limit", [-0.1, 1.1, float("nan")])
+@pytest.mark.parametrize("limit", [-0.1, 0.91, 1.0, float("nan")])
 def test_the_share_of_pins_is_a_share(limit: float):
     with pytest.raises(UsageError, match="pin_limit"):
         EngineOptions(pin_limit=limit)

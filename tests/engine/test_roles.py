@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -109,8 +110,28 @@ def test_what_others_removed_is_brought_again(engine, tmp_path: Path) -> None:
     prefill, run = engine(tmp_path), prompt(1)
     ask(prefill, run, new=1)
     prefill.share(run).result(30)
+    assert prefill.share(run).result(30)
     engine(tmp_path).clear_tiers().result(30)
     assert 0 == ask(engine(tmp_path), run)[1]
+    assert not prefill.share(run).result(30)
+    assert prefill.share(run).result(30)
+    assert 192 == ask(engine(tmp_path), run)[1]
+
+
+def test_tiers_are_not_looked_into_where_others_wait(engine, tmp_path: Path, monkeypatch) -> None:
+    prefill, run = engine(tmp_path), prompt(1)
+    ask(prefill, run, new=1)
+    threads = []
+    find = DiskTier.find
+
+    def noted(*arguments: object, **options: bool) -> int:
+        threads.append(threading.current_thread())
+        return find(*arguments, **options)
+
+    monkeypatch.setattr(DiskTier, "find", noted)
+    assert prefill.share(run).result(30)
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 def test_only_under_its_salt(engine, tmp_path: Path) -> None:

@@ -153,11 +153,12 @@ def test_metrics_count_chunks(blending, client):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"prompt": "some text", "prefold_chunks": [[0, 4], [3, 9]]}, "overlaps"),
-        ({"prompt": "some text", "prefold_chunks": [[4, 4]]}, "empty"),
+        ({"prompt": "some text", "prefold_chunks": [[0, 4], [3, 9]]}, "3 to 9 begins before 4"),
+        ({"prompt": "some text", "prefold_chunks": [[4, 4]]}, "4 to 4 is empty"),
         ({"prompt": "some text", "prefold_chunks": [[4, 5]]}, "white space"),
         ({"prompt": "some text", "prefold_chunks": [[0, 10]]}, "outside"),
         ({"prompt": "some text", "prefold_chunks": [[-1, 3]]}, "outside"),
+        ({"prompt": "some text", "prefold_chunks": [[3, 1]]}, "3 to 1 ends before it begins"),
         ({"prompt": "some text", "prefold_chunks": [[True, 3]]}, "prefold_chunks[0]"),
         ({"prompt": "some text", "prefold_chunks": ["some"]}, "prefold_chunks[0]"),
         ({"prompt": "some text", "prefold_chunks": "some"}, "a list of chunks"),
@@ -181,6 +182,9 @@ def test_bad_chunks_of_a_prompt_are_refused_by_name(request, name, fields, words
         ([{"role": "user", "content": "some"}], [{"message": 1, "start": 0, "stop": 2}], "prefold_chunks[0]"),
         ([{"role": "user", "content": "some"}], [{"message": 0, "start": 0}], "prefold_chunks[0]"),
         ([{"role": "user", "content": "some"}], [[0, 2]], "prefold_chunks[0]"),
+        ([{"role": "user", "content": "some"}], [{"message": 0, "start": 0, "stop": 2, "end": 3}], "prefold_chunks[0]"),
+        ([{"role": "user", "content": [{"type": "text", "text": "a", "cache_chunks": True}]}], None, "cache_chunks"),
+        ([{"role": "user", "content": [{"type": "text", "text": "a", "cacheChunk": True}]}], None, "cacheChunk"),
         ([{"role": "user", "content": "some"}], [{"message": 0, "start": 0, "stop": 5}], "outside"),
         ([{"role": "user", "content": [{"type": "text", "text": "", "cache_chunk": True}]}], None, "empty"),
         ([{"role": "user", "content": [{"type": "text", "text": " \n", "cache_chunk": True}]}], None, "white space"),
@@ -188,7 +192,7 @@ def test_bad_chunks_of_a_prompt_are_refused_by_name(request, name, fields, words
         (
             [{"role": "user", "content": [{"type": "text", "text": "some", "cache_chunk": True}]}],
             [{"message": 0, "start": 1, "stop": 3}],
-            "overlaps",
+            "begins before 4",
         ),
     ],
 )

@@ -13,7 +13,8 @@ from prefold.cli.exit_codes import ExitCode
 from prefold.cli.session import console, echo_json
 
 if TYPE_CHECKING:
-    from prefold.engine.tiers.catalogue import Catalogue, Entry, Model
+    from prefold.engine.tiers.base import Stored
+    from prefold.engine.tiers.catalogue import Catalogue, Model
 
 _TIERS = click.argument("tiers", nargs=-1, required=True, metavar="TIER...")
 _JSON = click.option("--json", "as_json", is_flag=True, allow_from_autoenv=False, help="Print JSON.")
@@ -272,7 +273,7 @@ def _as_json(place: str, held: Sequence[Model]) -> dict[str, Any]:
     return {"tier": place, "models": rows}
 
 
-def _tell_removed(removed: Sequence[tuple[str, Sequence[Entry]]], *, dry_run: bool, as_json: bool) -> None:
+def _tell_removed(removed: Sequence[tuple[str, Sequence[Stored]]], *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         rows = [
             {"tier": place, "blocks": len(gone), "bytes": sum(entry.size for entry in gone)} for place, gone in removed
@@ -283,7 +284,7 @@ def _tell_removed(removed: Sequence[tuple[str, Sequence[Entry]]], *, dry_run: bo
         click.echo(f"{place}: {_amount(gone)} {'would be removed' if dry_run else 'removed'}")
 
 
-def _amount(entries: Sequence[Entry]) -> str:
+def _amount(entries: Sequence[Stored]) -> str:
     from prefold.core.units import format_bytes
 
     return f"{_blocks(len(entries))} ({format_bytes(sum(entry.size for entry in entries))})"

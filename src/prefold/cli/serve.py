@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
+from prefold.core.policies import POLICIES
 from prefold.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 _DTYPES: dict[str, DType] = {"bf16": "bfloat16", "fp32": "float32", "bfloat16": "bfloat16", "float32": "float32"}
 
 _KV_DTYPES: dict[str, KVDType] = {**_DTYPES, "int8": "int8", "int4": "int4", "fp8": "fp8", "": ""}
+
+_FIELD = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 
 _WITH_CONFIG = frozenset({"config", "host", "port", "log_level"})
 
@@ -84,7 +88,13 @@ _WITH_CONFIG = frozenset({"config", "host", "port", "log_level"})
     help="Cut hits and chunks of prompts at multiples of this many tokens. A prompt that runs alone, on a prefix that "
     "came from prompts, then has the same logits to the bit, cold and warm.",
 )
-@click.option("--policy", default="default", show_default=True, help="Who is evicted from the cache.")
+@click.option(
+    "--policy",
+    type=click.Choice(sorted(POLICIES)),
+    default="default",
+    show_default=True,
+    help="Who is evicted from the cache.",
+)
 @click.option(
     "--pin-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -93,7 +103,7 @@ _WITH_CONFIG = frozenset({"config", "host", "port", "log_level"})
 )
 @click.option(
     "--pin-limit",
-    type=click.FloatRange(0, 1),
+    type=click.FloatRange(0, 0.9),
     default=0.5,
     show_default=True,
     help="Share of the K/V memory that pins may hold.",
@@ -201,14 +211,17 @@ def serve(
     from prefold.server import run
     from prefold.server.app import PrefoldApp
 
-    engine_options = EngineOptions(
-        dtype=_DTYPES[dtype],
-        kv_memory=parse_bytes(kv_memory),
-        kv_dtype=_KV_DTYPES[kv_dtype or ""],
-        tiers=options.pop("tier"),
-        blend_memory=parse_bytes(options.pop("blend_memory")),
-        **options,
-    )
+    try:
+        engine_options = EngineOptions(
+            dtype=_DTYPES[dtype],
+            kv_memory=parse_bytes(kv_memory),
+            kv_dtype=_KV_DTYPES[kv_dtype or ""],
+            tiers=options.pop("tier"),
+            blend_memory=parse_bytes(options.pop("blend_memory")),
+            **options,
+        )
+    except UsageError as error:
+        raise UsageError(_with_options(context, error.message), hint=_with_options(context, error.hint)) from None
     listener = run.bind(host, port)  # before the model is loaded: a port that is taken is known at once
     with LoadingDisplay(console(stderr=True)) as progress:
         folder = current_cache_folder()
@@ -231,6 +244,15 @@ def serve(
     )
 
 
+def _with_options(context: click.Context, text: str) -> str:
+    """An error about fields of `EngineOptions`, with the options that are meant."""
+    return _FIELD.sub(lambda name: _option(name[0]) if name[0] in context.params else name[0], text)
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
 def _is_given(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) not in (ParameterSource.DEFAULT, None)
 
@@ -240,6 +262,6 @@ def _check_given(context: click.Context) -> None:
     for name in context.params.keys() - _WITH_CONFIG:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise UsageError(
-                f"--config is given together with {'MODEL' if name == 'model' else '--' + name.replace('_', '-')}.",
+                f"--config is given together with {'MODEL' if name == 'model' else _option(name)}.",
                 hint="describe the engine in the file, in its table [engine]",
             )

@@ -86,6 +86,9 @@ class TransformersDecoder:
             reason = str(error).splitlines()[0]
             raise ModelError(f"transformers cannot load {folder}: {reason}", hint="check the files") from error
         self._model.to(device).eval()
+        if device.type == "cpu":
+            for weight in self._model.parameters():
+                weight.data = weight.data.clone()  # a mapped file's until now: see `load_weights`
         self._check(config, dtype, device)
 
     @torch.inference_mode()

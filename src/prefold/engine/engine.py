@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -19,7 +19,7 @@ from prefold.core.radix import Node
 from prefold.core.tokens import count, pack, unpack
 from prefold.engine import sampling
 from prefold.engine.answer import AnswerText
-from prefold.engine.blend.blender import Blender, refusal
+from prefold.engine.blend.blender import BLEND_MAX, Blender, refusal
 from prefold.engine.decoder import Decoder, LeanDecoder
 from prefold.engine.kv_events import BlockBook
 from prefold.engine.kv_pool import KVPool
@@ -27,9 +27,10 @@ from prefold.engine.model_config import ModelConfig
 from prefold.engine.options import EngineOptions
 from prefold.engine.pins import Pinned, Pins, PinWish
 from prefold.engine.plan import build
-from prefold.engine.request import BlendUsage, FinishReason, Output, Request, SamplingOptions, TokenInfo, Usage
+from prefold.engine.request import BlendUsage, FinishReason, Output, Request, TokenInfo, Usage
 from prefold.engine.scheduler import Scheduler, Sequence
 from prefold.engine.slots import SlotPool, Span, SpanStore
+from prefold.engine.ticket import Answer, Ticket, generator_of, tokens_of
 from prefold.engine.tiers.ladder import Ladder
 from prefold.engine.tokenizer import Tokenizer
 from prefold.errors import CapacityError, EngineFailed, InvalidTokens, NoRoom, PrefoldError, PromptTooLong
@@ -39,36 +40,6 @@ _log = logging.getLogger(__name__)
 EVICTION_STEP = 256
 """Tokens, of which a whole multiple stays of what is evicted in part: slots come free in long runs then, without which
 every step would pay for shorter and shorter ones. Also in `providers/data/prefold.toml`, for the simulator."""
-
-
-@dataclass(eq=False)
-class _Answer:
-    """One choice of a request, on its way."""
-
-    text: AnswerText
-    generator: torch.Generator | None
-    sequence: Sequence
-
-
-@dataclass(eq=False)
-class Ticket:
-    """A submitted request; cancel with it.
-
-    Attributes:
-        request: what was asked.
-        answers: its choices that still run, by number.
-        completion: tokens generated so far, all choices.
-        cached: prompt tokens that need not be computed; 0 until the request is admitted.
-        pin: what became of the wish to pin; None until the prompt is computed.
-        blend: what became of the chunks; None where there are none, or until the prompt is computed.
-    """
-
-    request: Request
-    answers: dict[int, _Answer] = field(default_factory=dict)
-    completion: int = 0
-    cached: int = 0
-    pin: Pinned | PrefoldError | None = None
-    blend: BlendUsage | None = None
 
 
 @dataclass
@@ -130,11 +101,11 @@ class Engine:
         self.device = torch.device(options.device)
         self.kv = kv
         self.blend_refusal = refusal(decoder, kv) if options.blend else "blending is off"
-        """Why no chunk is reused; empty where they are."""
+        """Why no chunk is reused, of any request; empty where they are."""
         self.blender: Blender | None = None
         if not self.blend_refusal and isinstance(decoder, LeanDecoder):
             self.blender = Blender(decoder, kv, options.blend_recompute, options.blend_memory, self.device)
-        self._just_blended = False
+        self._was_aside = False
         self._decoder = decoder
         self._clock = clock
         self._arrivals = 0
@@ -142,8 +113,8 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether any request waits or runs."""
-        return bool(self._tickets)
+        """Whether any request waits or runs, or a chunk is yet to be learnt."""
+        return bool(self._tickets) or (self.blender is not None and self.blender.learning)
 
     @property
     def loading(self) -> float | None:
@@ -173,7 +144,7 @@ class Engine:
                 hint=f"this model's ids end at {self.config.vocab_size - 1}",
             )
         request.check_chunks()
-        total = _tokens_of(request)
+        total = tokens_of(request)
         for limit, what in ((self.config.context_length, "context length"), (self.pool.capacity, "K/V memory")):
             if total > limit:
                 raise PromptTooLong(
@@ -200,7 +171,7 @@ class Engine:
             NoRoom: if what is pinned leaves too little room for it.
         """
         self.pins.expire()
-        needed, attainable = _tokens_of(request), self._attainable(request)
+        needed, attainable = tokens_of(request), self._attainable(request)
         if needed > attainable:
             raise NoRoom(
                 f"The request may need {needed} tokens; pinned prefixes leave {attainable}",
@@ -211,11 +182,11 @@ class Engine:
             self._arrivals += 1
             # Only the first choice counts as a request; the others find its whole prompt.
             sequence = Sequence(request, choice, self._arrivals, request.prompt, cached=None if choice == 0 else 0)
-            if self.blender is not None and len(request.opening) < len(request.prompt):
+            if len(request.opening) < len(request.prompt) and not self._refusal(request):
                 sequence.run, sequence.private = request.opening, True
                 sequence.fresh = unpack(request.prompt[len(request.opening) :])
             text = AnswerText(self.tokenizer.stream(), request.sampling.stop)
-            ticket.answers[choice] = _Answer(text, _generator(request.sampling, choice), sequence)
+            ticket.answers[choice] = Answer(text, generator_of(request.sampling, choice), sequence)
             self._tickets[sequence] = ticket
             self.scheduler.add(sequence)
         return ticket
@@ -252,7 +223,7 @@ class Engine:
         if self.cache.pinned > before:
             for ticket in set(self._tickets.values()):
                 request = ticket.request
-                if _tokens_of(request) > self._attainable(request):
+                if tokens_of(request) > self._attainable(request):
                     self.pins.remove(pinned.id)
                     raise CapacityError(
                         f"Pinning {pinned.tokens} tokens would leave too little room for a request that was accepted",
@@ -263,18 +234,18 @@ class Engine:
     def reset(self) -> int:
         """Forget everything that no running request and no pin holds; returns the number of tokens."""
         if self.blender is not None:
-            self.blender.store.clear()
+            self.blender.clear()
         freed = self.cache.reset() if self.ladder is None else self.ladder.quietly(self.cache.reset)
         if self.events is not None and not self.cache.tree.size:
             self.events.cleared()
         self._tell()
         return freed
 
-    def share(self, run: bytes, scope: Scope = SHARED) -> Future[int]:
-        """Bring what is cached of a prompt to the tiers that other engines see; done when it is there, or failed."""
+    def share(self, run: bytes, scope: Scope = SHARED) -> Future[bool]:
+        """Bring what is cached of a prompt to the tiers that other engines see; see `Ladder.share`."""
         if self.ladder is None:
-            done: Future[int] = Future()
-            done.set_result(0)
+            done: Future[bool] = Future()
+            done.set_result(True)
             return done
         known = self.cache.tree.peek(run, scope)
         return self.ladder.share(known.node.path(), known.length)
@@ -309,14 +280,19 @@ class Engine:
 
     def _attainable(self, request: Request) -> int:
         """Tokens that a request may take up when nothing else runs."""
-        run = request.prompt if self.blender is None else request.opening
+        run = request.prompt if self._refusal(request) else request.opening
         return self.cache.attainable(run, request.scope)
+
+    def _refusal(self, request: Request) -> str:
+        """Why none of a request's chunks is reused; empty where they are."""
+        size = count(request.prompt) - count(request.opening)
+        if self.blend_refusal or size <= BLEND_MAX:
+            return self.blend_refusal
+        return f"{size} tokens follow what stands before the first chunk, and up to {BLEND_MAX} are blended"
 
     def _ready(self, path: list[Node[Span]]) -> None:
         if self.events is not None:
             self.events.ready(path)
-        if self.ladder is not None:
-            self.ladder.ready(path)
 
     def _tell(self) -> None:
         if self.events is not None:
@@ -324,13 +300,13 @@ class Engine:
 
     def _step(self) -> bool:
         self.pins.expire()
-        if not self._just_blended and self._blend():
+        if not self._was_aside and self._aside():
             return True
         begin = self._clock()
         chunks = self.scheduler.schedule(begin)
-        self._just_blended = False
+        self._was_aside = False
         if not chunks:
-            if self._blend():
+            if self._aside():
                 return True
             self._refuse_oldest()
             return False
@@ -347,7 +323,8 @@ class Engine:
             return True
         tokens = self._choose(logits, sampled)
         ran = self._clock()
-        self.scheduler.commit(chunks)
+        failed = {sequence for sequence, token in zip(sampled, tokens, strict=True) if token is None}
+        self.scheduler.commit([chunk for chunk in chunks if chunk.sequence not in failed])
         times = self.times  # counted before anybody hears of the step
         times.steps += 1
         times.planning += planned - begin
@@ -359,39 +336,50 @@ class Engine:
         times.answering += self._clock() - ran
         return True
 
-    def _blend(self) -> bool:
-        """Run a prompt's chunks and what follows them, alone; False if there is none that is to run next.
+    def _aside(self) -> bool:
+        """Run a step for blending, which no other request joins; False if there is none to run.
 
-        Two such steps do not follow each other while others have something to run, for these can take long.
+        Two such steps do not follow each other while others have something to run. What is to be learnt goes first, or
+        it would never be reused where one prompt with chunks follows another.
         """
-        sequence = self.scheduler.blendable()
-        if sequence is None or self.blender is None:
+        if self.blender is None:
             return False
-        self._just_blended = True
+        if self.blender.learning:
+            try:
+                self.blender.learn(self.options.step_tokens)
+            except RuntimeError:  # it was for requests to come
+                _log.exception("Computing a chunk by itself failed")
+        elif (sequence := self.scheduler.blendable()) is not None:
+            self._blend(self.blender, sequence)
+        else:
+            return False
+        self._was_aside = True
+        return True
+
+    def _blend(self, blender: Blender, sequence: Sequence) -> None:
+        """Run a prompt's chunks and what follows them."""
         request, ticket = sequence.request, self._tickets[sequence]
         begin = self._clock()
         prompt = sequence.run + pack(sequence.fresh)
         start = count(sequence.run)
         slots = sequence.slots(0, count(prompt))
         try:
-            logits, blend = self.blender.run(prompt, request.chunks, request.scope, start, slots)
+            logits, blend = blender.run(prompt, request.chunks, request.scope, start, slots)
         except RuntimeError as error:
             _log.exception("Blending a prompt of %d tokens failed", count(prompt))
             reason = str(error).splitlines()[0]
             self._end(sequence, "error", EngineFailed(f"The model failed: {reason}", hint="see the server's log"))
-            return True
+            return
         (token,) = self._choose(logits, [sequence])
-        self.scheduler.blended(sequence)
+        if token is not None:
+            self.scheduler.blended(sequence)
         if ticket.blend is None or ticket.blend.is_exact:  # other choices, and preempted ones, blend again
             ticket.blend = blend
         self.times.steps += 1
         self.times.model += self._clock() - begin
         self._take(sequence, token, logits[0])
-        try:
-            self.blender.learn(request.prompt, request.chunks, request.scope)  # not before the first token is out
-        except RuntimeError:  # it was for others to come; this request goes on
-            _log.exception("Computing the chunks of a prompt of %d tokens failed", count(prompt))
-        return True
+        if token is not None:
+            blender.note(request.prompt, request.chunks, request.scope)
 
     def _refuse_oldest(self) -> None:
         """Nothing runs and yet the oldest request does not fit: only pins can be in its way."""
@@ -471,24 +459,7 @@ class Engine:
         if not ticket.answers:
             blend = ticket.blend
             if blend is None and ticket.request.chunks:
-                blend = BlendUsage(len(ticket.request.chunks), reason=self.blend_refusal)
+                blend = BlendUsage(len(ticket.request.chunks), reason=self._refusal(ticket.request))
             usage = Usage(count(ticket.request.prompt), ticket.cached, ticket.completion, blend)
         pin = None if usage is None else ticket.pin
         ticket.request.on_output(Output(sequence.choice, text, tokens, infos, reason, usage, error, pin))
-
-
-def _tokens_of(request: Request) -> int:
-    """Most tokens that a request can take up."""
-    return count(request.prompt) + request.sampling.max_tokens
-
-
-def _generator(options: SamplingOptions, choice: int) -> torch.Generator | None:
-    """What one choice draws its tokens with, None if it draws none."""
-    if options.temperature == 0:
-        return None
-    generator = torch.Generator()
-    if options.seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed((options.seed + choice) % 2**63)
-    return generator

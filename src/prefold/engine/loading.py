@@ -11,7 +11,7 @@ import torch
 
 from prefold.core.units import format_bytes
 from prefold.engine.attention import TorchPool
-from prefold.engine.checkpoint import Checkpoint
+from prefold.engine.checkpoint import Checkpoint, fingerprint
 from prefold.engine.content import content_digest
 from prefold.engine.decoder import Decoder, LeanDecoder, is_lean
 from prefold.engine.engine import Engine
@@ -29,10 +29,10 @@ from prefold.engine.quantised.pool import QuantisedPool
 from prefold.engine.size import KVShape
 from prefold.engine.tiers.base import Layout, layout_fingerprint
 from prefold.engine.tiers.ladder import BLOCK_TOKENS, Ladder
-from prefold.engine.tiers.spec import open_tiers
+from prefold.engine.tiers.spec import check_tiers, open_tiers
 from prefold.engine.tokenizer import Tokenizer
 from prefold.engine.weights import load_weights
-from prefold.errors import UnsupportedModel, UsageError
+from prefold.errors import ModelError, UnsupportedModel, UsageError
 
 _DECODE_BURDEN = 10.0  # a prompt that is computed in the role decode holds up the tokens of all its answers
 
@@ -55,7 +55,7 @@ def load_engine(
         progress: told when the kernel is compiled.
 
     Raises:
-        ModelError: if the files cannot be used.
+        ModelError: if the files cannot be used, or K/V would outlive the process and they changed meanwhile.
         UnsupportedModel: if an exact prefix cache cannot serve this architecture, or K/V of its head size cannot be
             kept in the form asked for.
         UsageError: if the device is absent or lacks that form, the kernel asked for cannot be had, the K/V memory holds
@@ -74,6 +74,7 @@ def load_engine(
     device = _device(options.device)
     if options.kv_dtype in FORMS:
         form_for(options.kv_dtype, config.head_dim, device)  # refused before minutes of loading
+    check_tiers(options.tiers)  # the same
     slots = options.kv_memory // KVShape.of_model(config).bytes_per_token(options.stored_dtype)
     if slots < 2:  # one token of prompt and one of answer
         raise UsageError(
@@ -82,7 +83,16 @@ def load_engine(
         )
     cache_folder = cache_folder or platformdirs.user_cache_path("prefold")
     kernel = choose_kernel(config, options, device, cache_folder / "native", progress)
+    content = content_digest(checkpoint.folder, cache_folder / "weights.json", progress) if options.tiers else ""
     decoder = load_decoder(checkpoint, getattr(torch, options.dtype), device, kernel)
+    if options.tiers and (
+        fingerprint(checkpoint.folder) != checkpoint.fingerprint
+        or content_digest(checkpoint.folder, cache_folder / "weights.json", progress) != content
+    ):  # its K/V would be kept as those of another model
+        raise ModelError(
+            f"The files of {checkpoint.name} changed while they were loaded.",
+            hint="Start again once they are complete.",
+        )
     tokenizer = Tokenizer(checkpoint.folder)
     events = None
     if options.kv_events:
@@ -90,7 +100,6 @@ def load_engine(
     pool = make_pool(config, options, slots, kernel)
     ladder = None
     if options.tiers:
-        content = content_digest(checkpoint.folder, cache_folder / "weights.json", progress)
         ladder = make_ladder(checkpoint, content, options, pool, clock)
     return Engine(decoder, config, tokenizer, options, clock, pool, events, ladder)
 

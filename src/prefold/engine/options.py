@@ -37,7 +37,7 @@ class EngineOptions:
             larger one, a prompt sees the same shapes cold and warm, which makes its logits equal to the bit if nothing
             else runs and the prefix came from prompts, not from answers.
         policy: who is evicted, a name from `core.policies.POLICIES`.
-        pin_limit: share of the K/V memory that pinned prefixes may hold.
+        pin_limit: share of the K/V memory that pinned prefixes may hold, 0 to 0.9: the rest is for everybody.
         kernel: what the model runs on. `native` is the kernel in C++, for CPUs, compiled on first use; `torch` is
             torch's own; `auto` is the native one where it can be had, and torch's on other devices and on a grid.
         threads: CPU threads for the model, None to leave torch's choice.
@@ -84,8 +84,16 @@ class EngineOptions:
                 f"The role {self.role} needs a tier that it shares with its peers",
                 hint="add one such as --tier redis://HOST:6379/0 or --tier disk=FOLDER,SIZE",
             )
+        if self.tier_write != "evict" and not self.tiers:
+            raise UsageError(
+                f"tier_write is {self.tier_write} without a tier",
+                hint="add one such as --tier host=8GiB, or leave --tier-write out",
+            )
         if self.kv_replay and not self.kv_events:
             raise UsageError("kv_replay is set without kv_events", hint="set kv_events too, or neither")
+        for name in ("blend_memory", "blend_recompute"):
+            if not self.blend and getattr(self, name) != getattr(EngineOptions, name):
+                raise UsageError(f"{name} is set while blend is off", hint="set blend too, or neither")
 
     def _check_ranges(self) -> None:
         for name in ("kv_memory", "step_tokens", "max_running", "grid"):
@@ -94,9 +102,9 @@ class EngineOptions:
         for name in ("max_overtakes", "blend_memory"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} is {getattr(self, name)}", hint="it must be 0 or more")
-        for name in ("pin_limit", "blend_recompute"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"{name} is {getattr(self, name)}", hint="it is a share, 0 to 1")
+        for name, most in (("pin_limit", 0.9), ("blend_recompute", 1)):
+            if not 0 <= getattr(self, name) <= most:
+                raise UsageError(f"{name} is {getattr(self, name)}", hint=f"it is a share, 0 to {most}")
         if self.grid > self.step_tokens:
             raise UsageError(
                 f"grid {self.grid} exceeds step_tokens {self.step_tokens}", hint="a step must hold a whole chunk"

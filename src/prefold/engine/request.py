@@ -187,11 +187,28 @@ class Request:
             )
         end = 0
         for start, stop in self.chunks:
-            if not end <= start < stop <= count(self.prompt):
+            if fault := fault_of_chunk(start, stop, end, count(self.prompt)):
                 raise InvalidRequest(
-                    f"The chunk of tokens {start} to {stop} is empty, overlaps the one before it, "
-                    f"or does not lie in the prompt of {count(self.prompt)} tokens",
+                    f"The chunk of tokens {start} to {stop} {fault}",
                     hint="give chunks in order, as [start, stop] with stop exclusive",
                     param="prefold_chunks",
                 )
             end = stop
+
+
+def fault_of_chunk(start: int, stop: int, end: int, length: int) -> str:
+    """What is wrong with a chunk `start..stop`, as the end of a sentence; empty if nothing is.
+
+    Args:
+        start: where it begins.
+        stop: where it ends.
+        end: where the chunk before it ends.
+        length: of the text.
+    """
+    if start < 0 or stop > length:
+        return f"lies outside of 0 to {length}"
+    if start == stop:
+        return "is empty"
+    if stop < start:
+        return "ends before it begins"
+    return f"begins before {end}, where the one before it ends" if start < end else ""

@@ -192,7 +192,7 @@ class Scheduler:
         return chunks
 
     def commit(self, chunks: list[Chunk]) -> None:
-        """Note that the chunks have run."""
+        """Note that the chunks have run, and gave numbers."""
         for chunk in chunks:
             chunk.sequence.computed = chunk.stop
             if chunk.of_prompt:
@@ -201,14 +201,18 @@ class Scheduler:
                     node.value.ready = node.value.planned
                 if self._on_ready is not None:
                     self._on_ready(nodes)
+                if chunk.sample and self._ladder is not None:  # not before what follows from it is known to be numbers
+                    self._ladder.ready(nodes)
 
     def blendable(self) -> Sequence | None:
         """The first running sequence whose private part is to run next; that is a step of its own."""
         return next((sequence for sequence in self.running if sequence.blendable), None)
 
     def blended(self, sequence: Sequence) -> None:
-        """Note that the private part of a prompt has run."""
+        """Note that the private part of a prompt has run, and gave numbers."""
         sequence.computed = count(sequence.run) + len(sequence.fresh)
+        if self._ladder is not None:
+            self._ladder.ready(sequence.nodes())
 
     def release(self, sequence: Sequence, now: float = 0.0, *, stop: str = "") -> None:
         """Take a sequence out for good, wherever it is.
@@ -218,7 +222,8 @@ class Scheduler:
         Args:
             sequence: that waits or runs.
             now: seconds, for the cache's policy.
-            stop: why its answer ended.
+            stop: why its answer ended. After an `error` before the first token, nothing of the prompt stays but what
+                was there when it was admitted, or others hold: its K and V are not to be trusted.
         """
         self._release(sequence, now, stop=stop, answered=True)
 
@@ -239,7 +244,7 @@ class Scheduler:
             taken.append(runs)
             return Span(runs, stop - start, stop - start)
 
-        ready = sequence.ready()
+        ready = sequence.ready() if stop != "error" else min(sequence.ready(), sequence.lease.hit)
         for node in sequence.nodes():
             node.value.planned = node.value.ready  # a step that was planned and failed
         tail = pack(sequence.fresh[:made])
@@ -258,6 +263,7 @@ class Scheduler:
             if self._on_ready is not None:
                 self._on_ready(path)
             if self._ladder is not None:
+                self._ladder.ready(path)
                 self._ladder.ended(path, offset)
         kept = sum(length(runs) for runs in taken)
         first = made - kept  # the tree had these tokens already

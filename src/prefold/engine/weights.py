@@ -1,4 +1,4 @@
-"""A model's tensors from its safetensors files, memory-mapped."""
+"""A model's tensors from its safetensors files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 def load_weights(folder: Path, dtype: torch.dtype, device: torch.device | str) -> dict[str, torch.Tensor]:
     """Every tensor of the model in `folder`, by its name in the checkpoint.
 
-    On the CPU, a tensor that already has `dtype` is a read-only view of the mapped file and costs no memory of its
-    own until it is touched; treat all of them as read-only. Integer tensors keep their type.
+    Each has memory of its own, even where it could have stayed a view of the mapped file: whoever edits the file in
+    place would else change a model that runs, and K/V would no longer be those of the weights they are kept under.
+    Integer tensors keep their type.
 
     Args:
         folder: a Hugging Face folder with one safetensors file or several and their index.
@@ -35,7 +36,8 @@ def load_weights(folder: Path, dtype: torch.dtype, device: torch.device | str) -
             with safe_open(path, framework="pt", device="cpu") as file:
                 for name in file.keys():  # noqa: SIM118 - not a mapping
                     tensor = file.get_tensor(name)
-                    weights[name] = tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
+                    wanted = dtype if tensor.is_floating_point() else tensor.dtype
+                    weights[name] = tensor.to(device, wanted, copy=True)
         except (SafetensorError, OSError) as error:
             raise ModelError(
                 f"{path} cannot be loaded: {error}.",

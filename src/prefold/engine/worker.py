@@ -13,8 +13,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from prefold.engine.engine import Engine, Ticket
+from prefold.engine.engine import Engine
 from prefold.engine.request import Request
+from prefold.engine.ticket import Ticket
 from prefold.errors import EngineFailed, EngineStopped
 
 _log = logging.getLogger(__name__)

@@ -141,7 +141,7 @@ class EngineTable(_Table, frozen=True, kw_only=True):
     threads: Count | None = None
     kernel: Literal["auto", "native", "torch"] = "auto"
     policy: str = "default"
-    pin_limit: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    pin_limit: Annotated[float, Meta(ge=0, le=0.9)] = 0.5
     pin_file: str = ""
     blend: bool = False
     blend_recompute: Annotated[float, Meta(ge=0, le=1)] = 0.15

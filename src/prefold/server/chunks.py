@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Protocol
 
 from prefold.core.tokens import count
-from prefold.engine.request import MAX_CHUNKS
+from prefold.engine.request import MAX_CHUNKS, fault_of_chunk
 from prefold.errors import InvalidRequest
 from prefold.server.fields import Fields, shown
 
 FIELD = "prefold_chunks"
+
+MARK = "cache_chunk"
 
 _MARKERS = [chr(code) for code in range(0xE000, 0xF8FF)]
 """Private characters: no text that people write has a meaning for them."""
@@ -81,17 +84,17 @@ def ranges_of_messages(fields: Fields, messages: Sequence[Mapping[str, Any]]) ->
         for at, part in enumerate(parts):
             start = lengths[index] + bool(at)  # behind the line's end that joins it
             lengths[index] = start + len(part["text"])
-            if Fields(part, f"messages[{index}].content[{at}].").boolean("cache_chunk"):
+            if _is_marked(part, f"messages[{index}].content[{at}]."):
                 by_message[index].append(Range(start, lengths[index]))
     for index, value in enumerate(_listed(fields)):
         match value:
-            case {"message": int(number), "start": int(start), "stop": int(stop)} if _are_in(
+            case {"message": int(number), "start": int(start), "stop": int(stop), **rest} if not rest and _are_in(
                 len(messages), number, start, stop
             ):
                 by_message[number].append(Range(start, stop))
             case _:
                 last = len(messages) - 1
-                raise _refused(index, value, f'{{"message": 0 to {last}, "start": ..., "stop": ...}}')
+                raise _refused(index, value, f'{{"message": 0 to {last}, "start": ..., "stop": ...}} and no more')
     return [
         _checked(sorted(ranges, key=lambda chunk: chunk.start), length, f"messages[{index}].content")
         for index, (ranges, length) in enumerate(zip(by_message, lengths, strict=True))
@@ -175,7 +178,7 @@ def ranges_in_rendered(
     if plain != text or not is_regular or start is not None or len(found) != sum(map(len, ranges)):
         raise InvalidRequest(
             "This model's chat template changes the contents of messages, so that chunks cannot be told in it",
-            hint=f"send the messages without {FIELD} and cache_chunk, or use /v1/completions",
+            hint=f"send the messages without {FIELD} and {MARK}, or use /v1/completions",
             param="messages",
         )
     return found
@@ -218,15 +221,22 @@ def _checked(ranges: list[Range], length: int, where: str) -> list[Range]:
         raise InvalidRequest(f"{where} has {len(ranges)} chunks", hint=f"mark up to {MAX_CHUNKS}", param=FIELD)
     end = 0
     for chunk in ranges:
-        if not end <= chunk.start < chunk.stop <= length:
+        if fault := fault_of_chunk(chunk.start, chunk.stop, end, length):
             raise InvalidRequest(
-                f"A chunk in {where} from {chunk.start} to {chunk.stop} is empty, overlaps another, "
-                f"or lies outside of 0 to {length}",
+                f"A chunk in {where} from {chunk.start} to {chunk.stop} {fault}",
                 hint="give chunks in order, as start and stop, with stop exclusive",
                 param=FIELD,
             )
         end = chunk.stop
     return ranges
+
+
+def _is_marked(part: Mapping[str, Any], where: str) -> bool:
+    """Whether a part is a chunk. Parts may have fields that others know, but none that must be this one misspelt."""
+    for name in part.keys() - {"type", "text", MARK}:
+        if get_close_matches(name, [MARK], cutoff=0.8):
+            raise InvalidRequest(f"{where}{name} is no field of a part", hint=f"call it {MARK}", param=f"{where}{name}")
+    return Fields(part, where).boolean(MARK)
 
 
 def _are_in(messages: int, number: int, *positions: int) -> bool:

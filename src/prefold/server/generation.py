@@ -10,9 +10,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
-from prefold.engine.engine import Ticket
 from prefold.engine.pins import Pinned
 from prefold.engine.request import Output, Request, Usage
+from prefold.engine.ticket import Ticket
 from prefold.engine.worker import EngineWorker
 from prefold.errors import EngineFailed, EngineStopped, PrefoldError
 from prefold.server.metrics import Meter
@@ -101,8 +101,12 @@ class Generation:
         with contextlib.suppress(EngineStopped, TimeoutError):
             async with asyncio.timeout(seconds):
                 for prompt in self._call.prompts:
-                    shared = await result_of(self._worker.call(partial(engine.share, prompt.run, prompt.scope)))
-                    await asyncio.wait((asyncio.wrap_future(shared),))  # whatever comes of it
+                    share = partial(engine.share, prompt.run, prompt.scope)
+                    for _ in range(2):  # the second one brings what others have removed
+                        shared = asyncio.wrap_future(await result_of(self._worker.call(share)))
+                        await asyncio.wait((shared,))  # whatever comes of it
+                        if shared.cancelled() or shared.result():
+                            break
 
     def cancel(self) -> None:
         """Stop whatever still runs, and free its memory."""

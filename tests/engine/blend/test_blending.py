@@ -224,8 +224,40 @@ def test_a_chunk_that_cannot_be_learnt_costs_nobody_an_answer(bench, monkeypatch
     def fail(*_):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(blending.engine.blender, "learn", fail)
+    monkeypatch.setattr("prefold.engine.blend.records.Draft.go_on", fail)
     assert "length" == blending.ask(*prompt_of([1, 2])).finish
+
+
+def test_a_long_chunk_is_learnt_in_pieces_between_which_others_go_on(bench, monkeypatch):
+    blending = bench(step_tokens=8)
+    pieces = []
+    learn = blending.engine.blender.learn
+
+    def noted(limit):
+        pieces.append((limit, len(other.tokens)))
+        learn(limit)
+
+    monkeypatch.setattr(blending.engine.blender, "learn", noted)
+    other = blending.submit(QUESTION, max_tokens=40)
+    answer = blending.submit(*prompt_of([1], size=100), max_tokens=3)
+    blending.run()
+    assert [8] * 13 == [limit for limit, _ in pieces]  # 100 tokens and the opening
+    assert all(before < after for (_, before), (_, after) in pairwise(pieces))
+    same(bench(blend=False).ask(prompt_of([1], size=100)[0], max_tokens=3), answer)
+    assert 1 == blending.ask(*prompt_of([2, 1], size=100)).blend.reused
+
+
+def test_more_than_one_step_blends_is_answered_in_full_and_says_so(bench, monkeypatch):
+    monkeypatch.setattr("prefold.engine.engine.BLEND_MAX", 100)
+    blending = bench()
+    prompt, ranges = prompt_of([1, 2, 3, 4])  # 103 tokens from the first chunk on
+    for _ in range(2):
+        answer = blending.ask(prompt, ranges)
+        same(bench(blend=False).ask(prompt), answer)
+        assert answer.blend.is_exact
+        assert "103 tokens" in answer.blend.reason
+    assert len(prompt) - 1 == answer.usage.cached
+    assert "" == blending.ask(*prompt_of([1, 2, 3])).blend.reason
 
 
 def test_reset_forgets_chunks(bench):
@@ -234,6 +266,11 @@ def test_reset_forgets_chunks(bench):
     blending.ask(prompt, ranges)
     blending.engine.reset()
     assert 0 == blending.engine.blender.store.size
+    blending.submit(prompt, ranges, max_tokens=1)
+    while not blending.engine.blender.learning:
+        blending.engine.step()
+    blending.engine.reset()
+    assert not blending.engine.busy
     assert 0 == blending.ask(prompt, ranges).blend.reused
 
 
@@ -249,11 +286,11 @@ def test_a_budget_too_small_for_any_chunk_means_full_prefill(bench):
 @pytest.mark.parametrize(
     ("chunks", "words"),
     [
-        ([(2, 9), (8, 12)], "overlaps"),
-        ([(9, 12), (2, 5)], "overlaps"),
+        ([(2, 9), (8, 12)], "begins before 9"),
+        ([(9, 12), (2, 5)], "begins before 12"),
         ([(5, 5)], "empty"),
-        ([(-1, 5)], "lie in the prompt"),
-        ([(5, 10_000)], "lie in the prompt"),
+        ([(-1, 5)], "lies outside of 0 to 60"),
+        ([(5, 10_000)], "lies outside of 0 to 60"),
         ([(at, at + 1) for at in range(10_000)], "10000 chunks"),
     ],
 )

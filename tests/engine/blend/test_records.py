@@ -15,11 +15,18 @@ from prefold.engine.attention import TorchPool, reference_attention  # noqa: E40
 from prefold.engine.blend.blender import refusal  # noqa: E402
 from prefold.engine.blend.chunk_store import ChunkStore  # noqa: E402
 from prefold.engine.blend.look import attention_of  # noqa: E402
-from prefold.engine.blend.plan import GROUP, SPAN, items_of  # noqa: E402
-from prefold.engine.blend.records import compute_record, model_angles, move  # noqa: E402
+from prefold.engine.blend.records import Draft, model_angles, move  # noqa: E402
+from prefold.engine.blend.rows import GROUP, SPAN, items_of  # noqa: E402
 from prefold.engine.slots import length  # noqa: E402
 
 A, B = Scope("a"), Scope("b")
+
+
+def record_of(decoder, tokens, opening, piece=1000):
+    draft = Draft(decoder, tokens, opening)
+    while draft.left:
+        assert min(piece, draft.left) == draft.go_on(piece)
+    return draft.record
 
 
 def moved(record, angles, old, new):
@@ -57,9 +64,16 @@ def test_there_and_back_is_the_same_in_float32(tiny_decoder):
 def test_a_record_does_not_depend_on_its_neighbours(tiny_decoder):
     """It is what the pool would hold had the chunk been sent behind the opening."""
     opening, tokens = torch.tensor([1, 1]), torch.arange(20, 50)
-    record = compute_record(tiny_decoder, tokens, opening)
-    longer = compute_record(tiny_decoder, torch.cat((tokens, torch.tensor([3, 4]))), opening)
+    record = record_of(tiny_decoder, tokens, opening)
+    longer = record_of(tiny_decoder, torch.cat((tokens, torch.tensor([3, 4]))), opening)
     torch.testing.assert_close(record, longer[:30], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 31])
+def test_a_record_is_the_same_in_pieces(tiny_decoder, piece):
+    opening, tokens = torch.tensor([1]), torch.arange(20, 50)
+    expected = record_of(tiny_decoder, tokens, opening)
+    torch.testing.assert_close(expected, record_of(tiny_decoder, tokens, opening, piece), atol=1e-5, rtol=1e-5)
 
 
 def a_record(size):
@@ -130,7 +144,7 @@ def test_where_the_question_looks_is_what_attention_says(tiny_decoder):
     """Against a full pass over the same tokens, all of them before the question taken as known."""
     tokens = torch.randint(3, 150, (40,), generator=torch.Generator().manual_seed(2))
     config, known = tiny_decoder.config, 34
-    record = compute_record(tiny_decoder, tokens, torch.empty(0, dtype=torch.int64))
+    record = record_of(tiny_decoder, tokens, torch.empty(0, dtype=torch.int64))
     found = attention_of(tiny_decoder, tokens[known:], torch.arange(known, 40), record[:4], record[4:known])
     expected = torch.zeros(30)
     hidden, rotation = tiny_decoder.embed(tokens), tiny_decoder.rotation(torch.arange(40))

@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -95,13 +96,41 @@ def test_processes_may_build_at_the_same_time(tmp_path, environ):
         ({"CXX": "/bin/false"}, "failed with exit code 1"),
         ({"CXX": "no-such-compiler"}, "no C\\+\\+ compiler"),
         ({"CXX": "c++ -fno-such-flag"}, "no-such-flag"),
-        ({ISA_VARIABLE: "avx1024"}, "this CPU has"),
+        ({"CXX": "/bin/true"}, "cannot be loaded"),
     ],
 )
 def test_why_there_is_no_kernel_is_said(tmp_path, environ, changes, reason):
     with pytest.raises(NoKernel, match=reason):
         build(tmp_path, {**environ, **changes}, Told())
     assert [] == list(tmp_path.iterdir())
+
+
+def test_an_unknown_target_is_refused(tmp_path, environ):
+    with pytest.raises(UsageError, match="avx1024") as caught:
+        build(tmp_path, {**environ, ISA_VARIABLE: "avx1024"}, Told())
+    assert "avx512bf16, avx512, avx2" in caught.value.hint
+
+
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "/bin/false", "/bin/true"])
+def test_what_another_compiler_made_will_do_where_nothing_can_be_compiled(tmp_path, environ, compiler):
+    path = build(tmp_path, environ, Told())
+    without = {**environ, "CXX": compiler}
+    assert path == build(tmp_path, without, Told())
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(NoKernel):
+        build(tmp_path, without, Told())
+
+
+def test_a_compiler_that_hangs_is_ended_with_its_children(tmp_path, environ, monkeypatch):
+    monkeypatch.setattr("prefold.engine.native.build._TIMEOUT_SECONDS", 0.5)
+    hanging = tmp_path / "hanging"
+    hanging.write_text(f"#!/bin/sh\nsleep 1000 & echo $! >{tmp_path}/child; wait\n")
+    hanging.chmod(0o700)
+    with pytest.raises(NoKernel, match="has not ended after"):
+        build(tmp_path / "kept", {**environ, "CXX": str(hanging)}, Told())
+    assert [] == list((tmp_path / "kept").iterdir())
+    state = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
+    assert not state.exists() or ") Z " in state.read_text()
 
 
 def test_a_folder_that_cannot_be_written_is_no_kernel(tmp_path, environ):

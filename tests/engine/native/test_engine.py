@@ -22,12 +22,10 @@ from prefold.engine.request import Request, SamplingOptions  # noqa: E402
 VOCABULARY = 160
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    """A random model of two layers, and a tokenizer that names its ids."""
-    folder = tmp_path_factory.mktemp("model")
+def small_model(folder, **changes):
+    """The checkpoint of a random model of two layers, and a tokenizer that names its ids."""
     torch.manual_seed(7)
-    shape = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+    shape = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, **changes}
     config = transformers.LlamaConfig(
         **shape, vocab_size=VOCABULARY, num_key_value_heads=2, max_position_embeddings=1024, eos_token_id=2
     )
@@ -36,6 +34,11 @@ def checkpoint(tmp_path_factory):
     words = tokenizers.models.WordLevel(vocabulary, unk_token="w0")
     tokenizers.Tokenizer(words).save(str(folder / "tokenizer.json"))
     return resolve(str(folder), cache_dir=folder, progress=lambda *_: None)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return small_model(tmp_path_factory.mktemp("model"))
 
 
 def make(checkpoint, **options):

@@ -136,3 +136,16 @@ def test_records_are_those_of_the_torch_pool_to_the_bit(any_kernel, dtype):
     assert torch.equal(
         reference.dump(((100, 140),)).view(40, 3, -1)[:, 1], native.dump(((100, 140),)).view(40, 3, -1)[:, 1]
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_many_records_at_once(kernel, dtype):
+    """More than a thread copies alone."""
+    pool = NativePool(kernel, 3, 6000, 2, 32, dtype=dtype)
+    generator = torch.Generator().manual_seed(8)
+    records = torch.randint(0, 256, (5000, pool.bytes_per_token), dtype=torch.uint8, generator=generator)
+    assert records.numel() > 2 << 20
+    runs = ((3, 3003), (3990, 5990))
+    pool.load(runs, records)
+    assert torch.equal(records, pool.dump(runs))
+    assert torch.equal(records[2990:3010], pool.dump(((2993, 3003), (3990, 4000))))

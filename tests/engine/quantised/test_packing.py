@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not TARGETS or not shutil.which("c++"), reason="
 def library(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("packing") / "packing.so"
     headers = Path(prefold.engine.native.__file__).parent
-    flags = ["-O3", "-std=c++20", "-shared", "-fPIC", "-fno-math-errno", "-Wall", "-Werror"]
+    flags = ["-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-Wall", "-Werror"]
     flags += ["-Wno-maybe-uninitialized", "-Wno-uninitialized"]  # of the intrinsics in GCC 12's own headers
     source = Path(__file__).with_name("packing.cpp")
     command = ["c++", *flags, *TARGETS[request.param].flags, f"-I{headers}", str(source), "-o", str(path)]

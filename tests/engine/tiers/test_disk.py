@@ -3,17 +3,20 @@
 import os
 import random
 import resource
+import shutil
 import stat
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from prefold.engine.tiers.disk import DiskTier
+from prefold.engine.tiers.folder import Folder
 from prefold.engine.tiers.record import _CRC, _FIELDS, HEADER_BYTES, _crc, parse_header
 from prefold.engine.tiers.seal import Seal
 from prefold.errors import UsageError
@@ -33,7 +36,8 @@ class Clock:
 
 
 def disk(folder: Path, blocks: int = 100, **options: object) -> DiskTier:
-    return DiskTier(LAYOUT, folder, blocks * STORED, **options)  # type: ignore[arg-type]
+    patient = {"find_seconds": 20.0, "move_seconds": 20.0, **options}
+    return DiskTier(LAYOUT, folder, blocks * STORED, **patient)  # type: ignore[arg-type]
 
 
 def files(folder: Path) -> list[Path]:
@@ -263,10 +267,158 @@ def test_a_folder_that_vanishes_is_made_again(tmp_path: Path) -> None:
     write(tier, keys)
     subprocess.run(["rm", "-r", folder], check=True)
     assert 0 == read(tier, keys)
-    write(tier, keys)
     assert 3 == write(tier, keys)
     assert 3 == read(tier, keys)
     assert 3 == len(files(folder))
+
+
+def remove_fingerprint(folder: Path) -> None:
+    shutil.rmtree(folder / LAYOUT.fingerprint)
+
+
+def remove_files(folder: Path) -> None:
+    for path in files(folder):
+        path.unlink()
+
+
+@pytest.mark.parametrize("remove", [shutil.rmtree, remove_fingerprint, remove_files])
+def test_who_only_reads_finds_what_is_written_after_all_was_removed(
+    tmp_path: Path, remove: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "kv"
+    reader, writer = disk(folder), disk(folder)
+    write(writer, chain("a", 2))
+    assert 2 == read(reader, chain("a", 2))
+    for name in ("b", "c"):
+        remove(folder)
+        reader.find(chain(name, 2))
+        assert 2 == write(writer, chain(name, 2))
+        assert 2 == reader.find(chain(name, 2))
+        assert 2 == read(reader, chain(name, 2))
+
+
+@pytest.mark.parametrize("remove", [shutil.rmtree, remove_fingerprint, remove_files])
+def test_behind_what_was_removed_nothing_is_believed(tmp_path: Path, remove: Callable[[Path], None]) -> None:
+    folder = tmp_path / "kv"
+    tier = disk(folder)
+    keys = chain("a", 6)
+    write(tier, keys[:4])
+    remove(folder)
+    assert 0 == write(tier, keys, first=4)
+    assert 0 == tier.find(keys)
+    assert 6 == write(tier, keys)
+    remove(folder)
+    assert 6 == tier.find(keys)  # as far as is known
+    assert 0 == tier.find(keys, sure=True)
+    assert 6 == write(tier, keys)
+    assert 6 == len(files(folder))
+
+
+def test_a_use_tells_what_was_removed(tmp_path: Path) -> None:
+    clock = Clock()
+    tier = disk(tmp_path, now=clock)
+    keys = chain("a", 4)
+    write(tier, keys)
+    file_of(tmp_path, keys[1]).unlink()
+    clock.now += 2 * MINUTE
+    write(tier, keys)  # of which the last one is still there
+    assert 1 == tier.find(keys)
+    assert 4 == write(tier, keys)
+    assert 4 == read(tier, keys)
+
+
+@pytest.fixture
+def hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Makes the disk hang in an operation of `Folder`, until the end of the test or until it is called with ""."""
+    hung, go = "", threading.Event()
+
+    def set_hung(name: str) -> None:
+        nonlocal hung
+        hung = name
+        (go.clear if name else go.set)()
+
+    def wrapped(name: str) -> Callable[..., object]:
+        function = getattr(Folder, name)
+
+        def wrapper(*arguments: object) -> object:
+            if name == hung:
+                go.wait(30)
+            return function(*arguments)
+
+        return wrapper
+
+    for name in ("look", "read", "write_temporary", "sync", "remove"):
+        monkeypatch.setattr(Folder, name, wrapped(name))
+    yield set_hung
+    set_hung("")
+
+
+@pytest.mark.parametrize("name", ["look", "read", "write_temporary", "sync", "remove"])
+def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, hang: Callable[[str], None], name: str) -> None:
+    clock = Clock()
+    tier = disk(tmp_path, now=clock, find_seconds=0.1, move_seconds=0.3)
+    known = chain("a", 2)
+    while write(tier, known) < 2:  # on a busy machine
+        clock.now += MINUTE
+    hang(name)
+    into = memoryview(bytearray(2 * RECORD))
+    for number in range(6):
+        assert tier.find(known) in (0, 2)
+        tier.find(chain(f"b {number}", 2))
+        tier.read(known, into)
+        write(tier, chain(f"b {number}", 2))
+    tier.clear() if name == "look" else tier.remove(known)
+    assert 1 <= tier.usage().errors <= 4  # then it is left alone
+    hang("")
+    deadline = time.monotonic() + 20
+    while (write(tier, known) < 2 or read(tier, known) < 2) and time.monotonic() < deadline:
+        clock.now += MINUTE
+    assert 2 == read(tier, known)
+    tier.close()
+
+
+def test_what_comes_late_does_not_come_into_memory_that_others_use(tmp_path: Path, hang: Callable[[str], None]) -> None:
+    clock = Clock()
+    tier = disk(tmp_path, now=clock, move_seconds=0.3)
+    keys = chain("a", 1)
+    while write(tier, keys) < 1:  # on a busy machine
+        clock.now += MINUTE
+    hang("read")
+    into = memoryview(bytearray(RECORD))
+    assert 0 == tier.read(keys, into)
+    hang("")
+    tier._moves.call(lambda: None, 20)  # behind what was late
+    assert bytes(RECORD) == into
+    late = memoryview(bytearray(records(chain("b", 1))))
+    hang("write_temporary")
+    assert 0 == tier.write(chain("b", 1), [0], late)
+    late[:] = bytes(RECORD)
+    hang("")
+    tier._moves.call(lambda: None, 20)
+    clock.now += MINUTE
+    assert 0 == read(tier, chain("b", 1))
+    assert [] == list(tmp_path.rglob(".tmp-*"))
+
+
+HANGS = """
+import sys, threading
+from pathlib import Path
+sys.path.insert(0, {support!r})
+from support import LAYOUT, chain, write
+from prefold.engine.tiers.disk import DiskTier
+from prefold.engine.tiers.folder import Folder
+Folder.write_temporary = lambda *_: threading.Event().wait()
+tier = DiskTier(LAYOUT, Path({folder!r}), 40 * 352, move_seconds=0.1)
+assert 0 == write(tier, chain("a", 4))
+tier.close()
+print("closed")
+"""
+
+
+def test_a_disk_that_hangs_keeps_no_process_from_ending(tmp_path: Path) -> None:
+    code = HANGS.format(support=str(Path(__file__).parent), folder=str(tmp_path))
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True)
+    assert b"closed\n" == ended.stdout
 
 
 def test_what_others_put_there_stays(tmp_path: Path) -> None:

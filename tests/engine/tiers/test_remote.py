@@ -1,5 +1,6 @@
 """Stores on other machines that are gone, slow, frozen, full or emptied."""
 
+import shutil
 import signal
 import threading
 import time
@@ -8,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from prefold.engine.tiers.base import Tier
-from prefold.engine.tiers.objects import FsspecObjects, Item, RedisObjects
-from prefold.engine.tiers.remote import Lane, RemoteTier
+from prefold.engine.tiers.base import Stored, Tier
+from prefold.engine.tiers.lane import Lane
+from prefold.engine.tiers.objects import FsspecObjects, RedisObjects
+from prefold.engine.tiers.remote import RemoteTier
 from prefold.engine.tiers.seal import Seal
 from prefold.errors import UsageError
 
@@ -55,10 +57,15 @@ def test_no_flipped_bit_gets_through(redis_url: str) -> None:
     assert 1 == read(tier, keys)
     client.set(name(keys[1]), client.get(name(keys[0])))
     assert 1 == read(tier, keys)
-    client.rpush(name(keys[1]), "a list")
-    assert 1 == read(tier, keys)
-    assert 0 == tier.usage().errors
+    assert 2 == write(tier, keys)
     client.delete(name(keys[1]))
+    client.rpush(name(keys[1]), "a list")
+    corrupt = tier.usage().corrupt
+    assert 1 == read(tier, keys)
+    assert corrupt + 1 == tier.usage().corrupt
+    assert 2 == write(tier, keys)
+    assert 2 == read(tier, keys)
+    assert 0 == tier.usage().errors
     client.close()
 
 
@@ -197,7 +204,7 @@ class Slow:
     def remove(self, names: Sequence[str]) -> None:
         self.leading(names)
 
-    def items(self, where: str = "") -> Iterator[Item]:
+    def items(self, where: str = "") -> Iterator[Stored]:
         self.leading([])
         return iter(())
 
@@ -231,15 +238,27 @@ def test_a_lane_hands_errors_on() -> None:
     assert 7 == lane.call(lambda: 7, 10)
 
 
+def test_a_folder_that_vanishes_is_made_again(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec", reason="fsspec comes with the extra `tiers`")
+    objects = FsspecObjects(f"file://{tmp_path}/kv")
+    for _ in range(2):
+        objects.put({"ab/1": b"x"})
+        assert [b"x"] == objects.get(["ab/1"])
+        shutil.rmtree(tmp_path / "kv")
+        assert 0 == objects.leading(["ab/1"])
+        assert [None] == objects.get(["ab/1"])
+
+
 @pytest.mark.parametrize("there", range(6))
 def test_object_stores_are_searched_by_halves(there: int) -> None:
     pytest.importorskip("fsspec", reason="fsspec comes with the extra `tiers`")
     objects = FsspecObjects(f"memory://halves-{there}")
-    names = [f"ab/{number}" for number in range(5)]
+    keys = chain("a", 5)
+    names = [f"{'ab' * 32}/{key.hex()}" for key in keys]
     objects.put(dict.fromkeys(names[:there], b"x"))
     assert there == objects.leading(names)
     assert [b"x"] * there + [None] * (5 - there) == objects.get(names)
-    assert sorted(names[:there]) == sorted(item.name for item in objects.items())
+    assert set(keys[:there]) == {stored.key for stored in objects.items()}
     objects.remove(names)
     assert [] == list(objects.items())
 

@@ -21,7 +21,7 @@ from .support import LAYOUT, chain, read, write
         ("disk=/var/kv,ttl=12h,1GB", DiskSpec(Path("/var/kv"), 10**9, 43200)),
         ("redis://h:6379/0", RemoteSpec("redis", "redis://h:6379/0", None)),
         ("redis://h:6379/0?ttl=1h", RemoteSpec("redis", "redis://h:6379/0", 3600)),
-        ("rediss://u:p@h/1?ttl=1h&x=1", RemoteSpec("rediss", "rediss://u:p@h/1?x=1", 3600)),
+        ("rediss://u:p@h/1?ttl=1h&db=1", RemoteSpec("rediss", "rediss://u:p@h/1?db=1", 3600)),
         ("valkey://h", RemoteSpec("valkey", "redis://h", None)),
         ("valkeys://h", RemoteSpec("valkeys", "rediss://h", None)),
         ("s3://bucket/prefix", RemoteSpec("s3", "s3://bucket/prefix", None)),
@@ -141,3 +141,19 @@ def test_what_was_bound_to_something_else_does_not_open() -> None:
     into = memoryview(bytearray(5))
     assert not seal.open(bytes(12), closed, b"y", into)
     assert not Seal(b"\1" * 32).open(bytes(12), closed, b"x", into)
+
+
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("redis://:secret@h/0?tll=12h", "ttl"),
+        ("redis://h/0?ssl_ca_certs=x", "db"),
+        ("redis://h/0?decode_responses=true", "ttl"),
+        ("rediss://h/0?ssl_ca_cert=x", "ssl_ca_certs"),
+    ],
+)
+def test_options_of_redis_that_it_does_not_have(url: str, hint: str) -> None:
+    with pytest.raises(UsageError, match="unknown option") as raised:
+        parse_tier(url)
+    assert hint in raised.value.hint
+    assert "secret" not in str(raised.value)

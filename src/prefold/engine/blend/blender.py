@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 import torch
@@ -10,15 +11,19 @@ from prefold.core.keys import Scope
 from prefold.core.tokens import WIDTH
 from prefold.engine.blend.chunk_store import ChunkStore
 from prefold.engine.blend.forward import Reused, blend
-from prefold.engine.blend.records import compute_record, model_angles, move
+from prefold.engine.blend.records import Draft, model_angles, move
 from prefold.engine.decoder import Decoder, LeanDecoder
 from prefold.engine.kv_pool import KVPool
 from prefold.engine.request import BlendUsage
 from prefold.engine.slots import Runs
 
 OPENING = 1
-"""Tokens before a chunk when it is computed by itself; see `compute_record`. More of them, or the beginning of a chat
+"""Tokens before a chunk when it is computed by itself; see `Draft`. More of them, or the beginning of a chat
 instead, came out no better on the default model."""
+
+BLEND_MAX = 4096
+"""Most tokens, from the first chunk to the prompt's end, that are blended: they run in one step, for which others wait.
+As many as four ordinary steps have."""
 
 _FORMATS = frozenset({"bfloat16", "float32"})
 """Forms of K and V that can be turned."""
@@ -54,6 +59,8 @@ class Blender:
         config = decoder.config
         first = config.bos_token_id if config.bos_token_id is not None else next(iter(config.eos_token_ids), 0)
         self._opening = torch.full((OPENING,), first, device=device)
+        self._unknown: deque[tuple[bytes, Scope]] = deque()
+        self._draft: tuple[bytes, Scope, Draft] | None = None
 
     def run(
         self, prompt: bytes, chunks: Sequence[tuple[int, int]], scope: Scope, begin: int, slots: Runs
@@ -93,10 +100,33 @@ class Blender:
         usage = BlendUsage(len(chunks), len(found), len(where) - blended.recomputed, blended.recomputed)
         return blended.logits, usage
 
-    def learn(self, prompt: bytes, chunks: Sequence[tuple[int, int]], scope: Scope) -> None:
-        """Compute and keep the chunks that are not known yet."""
-        for start, stop in chunks:
-            run = prompt[start * WIDTH : stop * WIDTH]
-            if not self.store.has(run, scope):
-                tokens = torch.frombuffer(bytearray(run), dtype=torch.int32).to(self._device, torch.int64)
-                self.store.put(run, scope, compute_record(self.decoder, tokens, self._opening))
+    @property
+    def learning(self) -> bool:
+        """Whether chunks are yet to be computed."""
+        return self._draft is not None or bool(self._unknown)
+
+    def note(self, prompt: bytes, chunks: Sequence[tuple[int, int]], scope: Scope) -> None:
+        """Have the chunks that are not known yet computed and kept; `learn` does it."""
+        runs = dict.fromkeys(prompt[start * WIDTH : stop * WIDTH] for start, stop in chunks)
+        self._unknown += [(run, scope) for run in runs if not self.store.has(run, scope)]
+
+    def learn(self, limit: int) -> None:
+        """Compute up to `limit` tokens of the chunks that were noted; one that fails is forgotten."""
+        while limit > 0 and self.learning:
+            run, scope, draft = self._draft or self._begin(*self._unknown.popleft())
+            self._draft = None
+            limit -= draft.go_on(limit)
+            if draft.left:
+                self._draft = run, scope, draft
+            else:
+                self.store.put(run, scope, draft.record)
+
+    def _begin(self, run: bytes, scope: Scope) -> tuple[bytes, Scope, Draft]:
+        tokens = torch.frombuffer(bytearray(run), dtype=torch.int32).to(self._device, torch.int64)
+        return run, scope, Draft(self.decoder, tokens, self._opening)
+
+    def clear(self) -> None:
+        """Forget all chunks, those too that are yet to be computed."""
+        self.store.clear()
+        self._unknown.clear()
+        self._draft = None

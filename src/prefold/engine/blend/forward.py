@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from prefold.engine.blend.look import attention_of
-from prefold.engine.blend.plan import items_of
+from prefold.engine.blend.rows import items_of
 from prefold.engine.decoder import LeanDecoder
 from prefold.engine.kv_pool import KVPool
 from prefold.engine.plan import Batch

@@ -11,9 +11,8 @@ from prefold.engine.attention import attention
 from prefold.engine.decoder import LeanDecoder, rotary_angles, rotate_half
 
 
-@torch.inference_mode()
-def compute_record(decoder: LeanDecoder, tokens: torch.Tensor, opening: torch.Tensor) -> torch.Tensor:
-    """K and V of a chunk that stands alone behind a fixed opening.
+class Draft:
+    """The record of a chunk in the making; the chunk stands alone behind a fixed opening.
 
     Models pour attention into the first tokens of a text, whatever they are, and give these K and V like no others
     (Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2024). A chunk at the very beginning would
@@ -24,19 +23,43 @@ def compute_record(decoder: LeanDecoder, tokens: torch.Tensor, opening: torch.Te
         tokens: (C,) int64, the chunk.
         opening: (O,) int64, what stands before it; its own K and V are not kept.
 
-    Returns:
-        (C, layers, 2, N, D) in the model's dtype: K, rotated to positions `O` and on, and V.
+    Attributes:
+        left: tokens that are yet to be computed, the opening's among them.
     """
-    config, begin = decoder.config, len(opening)
-    hidden = decoder.embed(torch.cat((opening, tokens)))
-    rotation = decoder.rotation(torch.arange(len(hidden), device=tokens.device))
-    record = hidden.new_empty((len(tokens), config.layers, 2, config.kv_heads, config.head_dim))
-    for layer in range(config.layers):
-        q, k, v = decoder.project(layer, hidden, rotation)
-        record[:, layer, 0], record[:, layer, 1] = k[begin:], v[begin:]
-        attended, _ = attention(q, k, v, causal=True, scale=decoder.scale)
-        hidden = decoder.finish(layer, hidden, attended)
-    return record
+
+    def __init__(self, decoder: LeanDecoder, tokens: torch.Tensor, opening: torch.Tensor) -> None:
+        self._decoder = decoder
+        self._tokens = torch.cat((opening, tokens))
+        self._begin = len(opening)
+        config = decoder.config
+        shape = (len(self._tokens), config.layers, 2, config.kv_heads, config.head_dim)
+        self._record = decoder.embed(self._tokens[:1]).new_empty(shape)
+        self.left = len(self._tokens)
+
+    @property
+    def record(self) -> torch.Tensor:
+        """(C, layers, 2, N, D) in the model's dtype: K, rotated to positions `O` and on, and V; once none is left."""
+        return self._record[self._begin :].clone()  # without room for the opening
+
+    @torch.inference_mode()
+    def go_on(self, limit: int) -> int:
+        """Compute the next tokens, up to `limit`; returns how many."""
+        decoder = self._decoder
+        start = len(self._tokens) - self.left
+        stop = min(start + limit, len(self._tokens))
+        hidden = decoder.embed(self._tokens[start:stop])
+        rotation = decoder.rotation(torch.arange(start, stop, device=hidden.device))
+        for layer in range(decoder.config.layers):
+            q, k, v = decoder.project(layer, hidden, rotation)
+            self._record[start:stop, layer, 0], self._record[start:stop, layer, 1] = k, v
+            attended, lse = attention(q, k, v, causal=True, scale=decoder.scale)
+            if start:
+                keys, values = self._record[:start, layer].unbind(1)
+                before, before_lse = attention(q, keys, values, causal=False, scale=decoder.scale)
+                attended = torch.lerp(before.float(), attended.float(), (lse - before_lse).sigmoid().unsqueeze(-1))
+            hidden = decoder.finish(layer, hidden, attended.to(q.dtype))
+        self.left = len(self._tokens) - stop
+        return stop - start
 
 
 def move(record: torch.Tensor, angles: torch.Tensor, old: int, new: int, out: torch.Tensor) -> None:

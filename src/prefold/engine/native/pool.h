@@ -13,6 +13,7 @@ namespace prefold {
 
 constexpr int64_t MAX_SIZE = 1024;  // numbers of a head
 constexpr size_t AHEAD = 4;         // pages
+constexpr size_t SMALL = 2 << 20;   // bytes that one thread has copied before another is awake, if cores are busy
 
 struct Shape {
     int64_t layers, pages, heads, size;  // heads: of keys and values; size: D
@@ -100,7 +101,8 @@ struct Pool {
         const size_t layers = shape.layers, heads = shape.heads, size = shape.size, shares = (count + SHARE - 1) / SHARE;
         with([&](auto form) {
             const size_t bytes = form.bytes(size);
-            Crew::run(openmp, threads, [&](Crew& crew, int, int team) {
+            const bool alone = count * layers * 2 * heads * bytes < SMALL;
+            Crew::run(openmp, alone ? 1 : threads, [&](Crew& crew, int, int team) {
                 crew.each(shares * layers, team, [&](size_t task) {
                     const size_t layer = task % layers, first = task / layers * SHARE;
                     for (size_t head = 0; head < heads; head++)

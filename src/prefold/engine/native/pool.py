@@ -18,6 +18,8 @@ APART_ROWS = 16
 """Rows of one sequence from which on sharing a run's keys with other sequences gains nothing: the keys are in the cache
 for all of these rows anyway, and what is shared must be added up."""
 
+_LARGE = 2 << 20
+
 
 class Plan:
     """Items as the kernel takes them: int32, see `attention.h`.
@@ -89,7 +91,7 @@ class NativePool:
         self.dtype = dtype
         self.capacity = slots
         self.bytes_per_token = 2 * layers * kv_heads * vector
-        # Records are those of `TorchPool` and `QuantisedPool`.
+        # Records are those of `TorchPool` or `QuantisedPool`.
         self.format = form.format if form else str(dtype).removeprefix("torch.")
         self._kernel = kernel
         self._buffer = kernel.buffer()
@@ -115,7 +117,10 @@ class NativePool:
 
     def dump(self, runs: Runs) -> torch.Tensor:
         """See `KVPool`; a record is (layers, 2, N, D)."""
-        records = torch.empty((length(runs), self.bytes_per_token), dtype=torch.uint8)
+        size = length(runs) * self.bytes_per_token
+        # Much memory comes fresh from the operating system, and in small pages would take longer than the copy.
+        records = zeros(size, torch.uint8) if size >= _LARGE else torch.empty(size, dtype=torch.uint8)
+        records = records.view(-1, self.bytes_per_token)
         self._copy(runs, records, out=True)
         return records
 

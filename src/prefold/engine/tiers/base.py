@@ -62,6 +62,25 @@ def layout_fingerprint(model: str, dtype: str, pool_format: str, bytes_per_token
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """A block that lies on disk or remote.
+
+    Attributes:
+        where: hex fingerprint of what it belongs to.
+        key: block key.
+        size: bytes, with its header.
+        used: when it was last used (written, where the store knows no uses), nanoseconds since 1970; 0 if unknown.
+        parent: key of the block before it; None for the first one, and where the store's names do not tell.
+    """
+
+    where: str
+    key: bytes
+    size: int
+    used: int
+    parent: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TierUsage:
     """What a tier holds and what it has done since it was opened.
 
@@ -91,9 +110,9 @@ class TierUsage:
 class Tier(Protocol):
     """A store of K/V blocks.
 
-    Any method may be called from any thread, at the same time; each is atomic towards the others. `find` holds no
-    lock during I/O and takes well under a millisecond on local tiers, so it may be called from the engine's thread;
-    on remote ones it is a round trip within the tier's time budget. `read` and `write` do I/O: call them from another.
+    Any method may be called from any thread, at the same time; each is atomic towards the others. `find` waits for
+    no other call and, on slow tiers, for no more than a time budget; what it knows in memory it says at once. `read`
+    and `write` do I/O, within another budget: call them from another thread than the engine's.
 
     Attributes:
         name: "host", "disk", "redis", "s3", ...
@@ -103,8 +122,13 @@ class Tier(Protocol):
     name: str
     slow: bool
 
-    def find(self, keys: Sequence[bytes]) -> int:
-        """How many leading blocks of a chain are here, as far as is known; counts nothing, refreshes nothing."""
+    def find(self, keys: Sequence[bytes], *, sure: bool = False) -> int:
+        """How many leading blocks of a chain are here, as far as is known; counts nothing, refreshes nothing.
+
+        Args:
+            keys: consecutive blocks of one chain.
+            sure: whether to look again at what is known, for somebody may have removed it.
+        """
 
     def read(self, keys: Sequence[bytes], into: memoryview) -> int:
         """Fill `into` with the leading blocks of a chain, checked; how many.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from prefold.engine.tiers.base import Stored
 from prefold.engine.tiers.folder import Folder, file_name
 from prefold.engine.tiers.objects import Objects
 from prefold.engine.tiers.order import LeafFirst
@@ -15,38 +16,19 @@ from prefold.engine.tiers.record import HEADER_BYTES, NO_PARENT, Header, is_whol
 _TOGETHER = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A block.
-
-    Attributes:
-        where: hex fingerprint of what it belongs to.
-        key: block key.
-        size: bytes.
-        used: Unix seconds of its last use (of its writing, in an object store), None if the store does not say.
-        parent: key of the block before it where the store's names tell, else None.
-    """
-
-    where: str
-    key: bytes
-    size: int
-    used: float | None
-    parent: bytes | None = None
-
-
 class Catalogue(Protocol):
     """The blocks of a tier. Methods raise what the store raises."""
 
-    def entries(self, where: str = "") -> Iterator[Entry]:
+    def entries(self, where: str = "") -> Iterator[Stored]:
         """All blocks, or those whose fingerprint begins so."""
 
-    def read(self, entry: Entry) -> bytes | None:
+    def read(self, entry: Stored) -> bytes | None:
         """A block as it is stored, None if it is gone."""
 
-    def heads(self, entries: Sequence[Entry]) -> list[Header | None]:
+    def heads(self, entries: Sequence[Stored]) -> list[Header | None]:
         """What blocks say of themselves."""
 
-    def remove(self, entries: Sequence[Entry]) -> None:
+    def remove(self, entries: Sequence[Stored]) -> None:
         """Remove blocks, the last one first."""
 
     def close(self) -> None:
@@ -63,21 +45,20 @@ class FolderCatalogue:
     def __init__(self, path: Path) -> None:
         self._folder = Folder(path, create=False)
 
-    def entries(self, where: str = "") -> Iterator[Entry]:
+    def entries(self, where: str = "") -> Iterator[Stored]:
         """See `Catalogue`."""
         for folder in self._folder.wheres():
             if folder.startswith(where):
-                for stored in self._folder.scan(folder):
-                    yield Entry(folder, stored.key, stored.size, stored.used / 1e9, stored.parent)
+                yield from self._folder.scan(folder)
 
-    def read(self, entry: Entry) -> bytes | None:
+    def read(self, entry: Stored) -> bytes | None:
         """See `Catalogue`."""
         try:
             return self._folder.read_start(entry.where, _file(entry), entry.size)
         except FileNotFoundError:
             return None
 
-    def heads(self, entries: Sequence[Entry]) -> list[Header | None]:
+    def heads(self, entries: Sequence[Stored]) -> list[Header | None]:
         """See `Catalogue`."""
         heads: list[Header | None] = []
         for entry in entries:
@@ -87,7 +68,7 @@ class FolderCatalogue:
                 heads.append(None)
         return heads
 
-    def remove(self, entries: Sequence[Entry]) -> None:
+    def remove(self, entries: Sequence[Stored]) -> None:
         """See `Catalogue`."""
         for entry in reversed(entries):
             self._folder.remove(entry.where, _file(entry))
@@ -109,23 +90,20 @@ class ObjectsCatalogue:
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
 
-    def entries(self, where: str = "") -> Iterator[Entry]:
+    def entries(self, where: str = "") -> Iterator[Stored]:
         """See `Catalogue`."""
-        for item in self._objects.items():
-            fingerprint, _, key = item.name.partition("/")
-            if len(fingerprint) == len(key) == 64 and fingerprint.startswith(where) and _is_hex(fingerprint + key):
-                yield Entry(fingerprint, bytes.fromhex(key), item.size, item.used)
+        return self._objects.items(where)
 
-    def read(self, entry: Entry) -> bytes | None:
+    def read(self, entry: Stored) -> bytes | None:
         """See `Catalogue`."""
         return self._objects.get([_object(entry)])[0]
 
-    def heads(self, entries: Sequence[Entry]) -> list[Header | None]:
+    def heads(self, entries: Sequence[Stored]) -> list[Header | None]:
         """See `Catalogue`."""
         starts = self._objects.get_starts([_object(entry) for entry in entries], HEADER_BYTES)
         return [parse_header(start or b"") for start in starts]
 
-    def remove(self, entries: Sequence[Entry]) -> None:
+    def remove(self, entries: Sequence[Stored]) -> None:
         """See `Catalogue`."""
         self._objects.remove([_object(entry) for entry in reversed(entries)])
 
@@ -163,17 +141,17 @@ def models(catalogue: Catalogue, where: str = "") -> list[Model]:
         if model is None:
             (header,) = catalogue.heads([entry])
             about, sealed = (header.about, header.sealed) if header else ("", False)
-            model = found[entry.where] = Model(entry.where, about, sealed, 0, 0, entry.used)
+            model = found[entry.where] = Model(entry.where, about, sealed, 0, 0, None)
         model.blocks += 1
         model.bytes += entry.size
-        if entry.used is not None:
-            model.used = max(entry.used, model.used or 0.0)
+        if entry.used:
+            model.used = max(entry.used / 1e9, model.used or 0.0)
     return sorted(found.values(), key=lambda model: (-(model.used or 0.0), model.where))
 
 
 def damaged(
-    catalogue: Catalogue, entries: Sequence[Entry], progress: Callable[[int], None] = lambda _: None
-) -> list[Entry]:
+    catalogue: Catalogue, entries: Sequence[Stored], progress: Callable[[int], None] = lambda _: None
+) -> list[Stored]:
     """Read blocks; those that are cut short, altered, or not what their name says.
 
     Args:
@@ -194,8 +172,8 @@ def damaged(
 
 
 def to_prune(
-    catalogue: Catalogue, entries: Sequence[Entry], *, before: float | None = None, size: int | None = None
-) -> list[Entry]:
+    catalogue: Catalogue, entries: Sequence[Stored], *, before: float | None = None, size: int | None = None
+) -> list[Stored]:
     """Blocks to remove so that none is left that was last used before a time, and no more than `size` bytes are.
 
     Ends of chains go first and the least recently used before others; what depends on a block goes with it.
@@ -213,11 +191,11 @@ def to_prune(
     order = LeafFirst()
     for name, parent in zip(names, _parents(catalogue, list(names.values())), strict=True):
         entry = names[name]
-        order.add(name, parent, entry.size, -1 if entry.used is None else int(entry.used * 1000))
+        order.add(name, parent, entry.size, entry.used)
     going = []
     while (leaf := order.oldest_leaf()) is not None:
         used = order.used(leaf)
-        is_old = before is not None and used is not None and 0 <= used < before * 1000
+        is_old = before is not None and used is not None and 0 < used < before * 1e9
         if not is_old and (size is None or order.total <= size):
             break
         going.append(names[leaf])
@@ -225,7 +203,7 @@ def to_prune(
     return going[::-1]
 
 
-def _parents(catalogue: Catalogue, entries: Sequence[Entry]) -> Iterator[bytes | None]:
+def _parents(catalogue: Catalogue, entries: Sequence[Stored]) -> Iterator[bytes | None]:
     """For each block the index's name of the one before it."""
     for start in range(0, len(entries), _TOGETHER):
         group = entries[start : start + _TOGETHER]
@@ -237,13 +215,9 @@ def _parents(catalogue: Catalogue, entries: Sequence[Entry]) -> Iterator[bytes |
             yield None if parent == NO_PARENT else bytes.fromhex(entry.where) + parent
 
 
-def _file(entry: Entry) -> str:
+def _file(entry: Stored) -> str:
     return file_name(entry.key, entry.parent)
 
 
-def _object(entry: Entry) -> str:
+def _object(entry: Stored) -> str:
     return f"{entry.where}/{entry.key.hex()}"
-
-
-def _is_hex(text: str) -> bool:
-    return not set(text) - set("0123456789abcdef")

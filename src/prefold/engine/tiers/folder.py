@@ -19,10 +19,10 @@ import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 
+from prefold.engine.tiers.base import Stored
 from prefold.engine.tiers.record import NO_PARENT
 
 _WHERE = re.compile(r"[0-9a-f]{64}")
@@ -31,30 +31,6 @@ _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}")
 _LOCK = ".lock"
 _CLOSED = -1  # what the system calls a bad file descriptor
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in the place of a file keeps nobody waiting
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A block's file.
-
-    Attributes:
-        where: hex fingerprint of what it belongs to.
-        key: block key.
-        parent: key of the block before it, None for the first one.
-        size: bytes.
-        used: time of last use, nanoseconds since 1970.
-    """
-
-    where: str
-    key: bytes
-    parent: bytes | None
-    size: int
-    used: int
-
-    @property
-    def name(self) -> str:
-        """Its name in the folder of its fingerprint."""
-        return file_name(self.key, self.parent)
 
 
 def file_name(key: bytes, parent: bytes | None) -> str:
@@ -76,18 +52,20 @@ class Folder:
         self._root = self._open_root()
         self._folders: dict[str, int] = {}
         self._lock = _CLOSED
-        self._opening = Lock()
+        self._retired: list[int] = []  # of folders that are gone; closed late, since another thread may use them yet
+        self._opening = RLock()
 
     def close(self) -> None:
         """Let go of the folder."""
-        for descriptor in (*self._folders.values(), self._root, self._lock):
-            if descriptor >= 0:
+        with self._opening:
+            self._retire(_CLOSED)
+            for descriptor in self._retired:
                 os.close(descriptor)
-        self._folders, self._root, self._lock = {}, _CLOSED, _CLOSED
+            self._retired = []
 
     def wheres(self) -> list[str]:
         """Fingerprints of which there are folders."""
-        with os.scandir(self._root) as entries:
+        with os.scandir(self._live_root()) as entries:
             return sorted(
                 entry.name for entry in entries if _WHERE.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
             )
@@ -104,7 +82,7 @@ class Folder:
                     if stat.S_ISREG(about.st_mode):
                         key, parent = bytes.fromhex(match[1]), bytes.fromhex(match[2])
                         before = None if parent == NO_PARENT else parent
-                        yield Stored(where, key, before, about.st_size, about.st_mtime_ns)
+                        yield Stored(where, key, about.st_size, about.st_mtime_ns, before)
 
     def look(self, where: str, key: bytes, parent: bytes | None) -> Stored | None:
         """A block's file, None if it is not there."""
@@ -114,7 +92,7 @@ class Folder:
             return None
         if not stat.S_ISREG(about.st_mode):
             return None
-        return Stored(where, key, parent, about.st_size, about.st_mtime_ns)
+        return Stored(where, key, about.st_size, about.st_mtime_ns, parent)
 
     def read(self, where: str, name: str, head: bytearray, payload: memoryview) -> bool:
         """Fill `head` and `payload` from a file; whether it has exactly that length."""
@@ -143,9 +121,11 @@ class Folder:
 
     def make(self, where: str) -> None:
         """Make the folder of a fingerprint, if it is not there."""
-        if where not in self._folders:
+        try:
+            self._folder(where)
+        except FileNotFoundError:
             with suppress(FileExistsError):
-                os.mkdir(where, 0o700, dir_fd=self._root)
+                os.mkdir(where, 0o700, dir_fd=self._live_root())
             os.fchmod(self._folder(where), 0o700)
 
     def write_temporary(self, where: str, parts: Sequence[bytes | memoryview]) -> str:
@@ -192,16 +172,12 @@ class Folder:
     def remove_empty(self, where: str) -> None:
         """Remove the folder of a fingerprint, if nothing is left in it."""
         with suppress(OSError):
-            os.rmdir(where, dir_fd=self._root)
-            with self._opening:
-                descriptor = self._folders.pop(where, None)
-            if descriptor is not None:
-                os.close(descriptor)
+            os.rmdir(where, dir_fd=self._live_root())
 
     def reopen(self) -> None:
         """Start again from the path: somebody may have removed the folder and made another."""
-        self.close()
-        self._root = self._open_root()
+        with self._opening:
+            self._retire(self._open_root())
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -241,14 +217,38 @@ class Folder:
 
     def _folder(self, where: str) -> int:
         with self._opening:
+            root = self._live_root()
             descriptor = self._folders.get(where)
+            if descriptor is not None and _is_removed(descriptor):
+                self._retired.append(self._folders.pop(where))
+                descriptor = None
             if descriptor is None:
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-                descriptor = self._folders[where] = os.open(where, flags, dir_fd=self._root)
+                descriptor = self._folders[where] = os.open(where, flags, dir_fd=root)
             return descriptor
 
+    def _live_root(self) -> int:
+        """The folder; made again where somebody has removed it."""
+        with self._opening:
+            if self._root >= 0 and _is_removed(self._root):
+                self._retire(self._open_root())
+            return self._root
+
+    def _retire(self, root: int) -> None:
+        """Use another root, and nothing that was opened before."""
+        open_now = (*self._folders.values(), self._root, self._lock)
+        self._retired += [descriptor for descriptor in open_now if descriptor >= 0]
+        self._folders, self._root, self._lock = {}, root, _CLOSED
+
     def _lock_file(self) -> int:
-        if self._lock == _CLOSED:
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._lock = os.open(_LOCK, flags, 0o600, dir_fd=self._root)
-        return self._lock
+        with self._opening:
+            root = self._live_root()
+            if self._lock == _CLOSED:
+                flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+                self._lock = os.open(_LOCK, flags, 0o600, dir_fd=root)
+            return self._lock
+
+
+def _is_removed(folder: int) -> bool:
+    """Whether an open folder has no name any more."""
+    return os.fstat(folder).st_nlink == 0

@@ -366,23 +366,20 @@ class Ladder:
         """
         self._demand.ended(self._namer.keys(path), prompt // self._size)
 
-    def share(self, path: Sequence[Node[Span]], tokens: int) -> Future[int]:
-        """Bring the whole blocks of a path to the slow tiers, where other engines find them; done when they are there.
-
-        What is believed to be there is looked for again: others may have removed it.
+    def share(self, path: Sequence[Node[Span]], tokens: int) -> Future[bool]:
+        """Bring the whole blocks of a path to the slow tiers, where other engines find them.
 
         Args:
             path: nodes from below the root down.
             tokens: how many leading ones matter.
+
+        Returns:
+            Whether they are all there, once that is known. If not, others have removed some: share it again.
         """
+        self.collect()
         blocks = min(tokens, _ready(path)) // self._size
         keys = self._namer.keys(path)[:blocks]
-        for tier in self.tiers:
-            if tier.slow and keys:
-                for key in keys[attempt(partial(tier.find, keys)) :]:
-                    self._below.pop(key, None)
-        self._hand_down(path, blocks, everything=True, carried=True)
-        return self._mover.after()
+        return self._mover.after(self._carry(path, keys, self._missing(keys)))
 
     def _hand_down(self, path: Sequence[Node[Span]], blocks: int, *, everything: bool, carried: bool = False) -> None:
         """Bring the first blocks of a path, whose K and V are in the pool, to the tiers that want and do not have them.
@@ -401,22 +398,30 @@ class Ladder:
         if not self._has_slow:
             return
         wanted = len(keys) if everything else self._demand.wanted(keys)
-        first = wanted
-        while first and keys[first - 1] not in self._below:
-            first -= 1
+        chain = keys[:wanted]
+        first = self._missing(chain)
         if first == wanted:
             return
-        chain = tuple(keys[:wanted])
         if self._fast is not None and not carried:
-            write = Write(chain, wanted, memoryview(b""))
+            first = wanted
         elif self._mover.queued_bytes + (wanted - first) * self._record > self._write_limit and not carried:
             self.dropped += wanted - first
             return
-        else:
-            write = Write(chain, first, self._dump(path, first, wanted))
-        self._below.update(dict.fromkeys(chain))
+        self._mover.write(self._carry(path, chain, first))
+
+    def _missing(self, keys: Sequence[bytes]) -> int:
+        """Number of the first block behind all that are believed to be in the slow tiers."""
+        first = len(keys)
+        while first and keys[first - 1] not in self._below:
+            first -= 1
+        return first
+
+    def _carry(self, path: Sequence[Node[Span]], keys: Sequence[bytes], first: int) -> Write:
+        """What brings a path's first blocks to the slow tiers, those from `first` on out of the pool."""
+        self._below.update(dict.fromkeys(keys))
         forget_oldest(self._below)
-        self._mover.write(write)
+        records = self._dump(path, first, len(keys)) if first < len(keys) else memoryview(b"")
+        return Write(tuple(keys), first, records)
 
     def _keep_fast(self, tier: Tier, path: Sequence[Node[Span]], keys: list[bytes]) -> None:
         """Copy to memory what it does not have, in parts, so that little is held twice."""

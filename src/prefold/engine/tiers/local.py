@@ -57,7 +57,7 @@ class LocalTier(ABC):
         self._moving = RLock()  # held for I/O
         self._index = Lock()  # held for changes of `_order`, never for I/O
 
-    def find(self, keys: Sequence[bytes]) -> int:
+    def find(self, keys: Sequence[bytes], *, sure: bool = False) -> int:  # noqa: ARG002 - for those that others share
         """See `Tier`."""
         for number, key in enumerate(keys):
             if not self._is_here(key):
@@ -66,21 +66,8 @@ class LocalTier(ABC):
 
     def read(self, keys: Sequence[bytes], into: memoryview) -> int:
         """See `Tier`."""
-        size = self._record_bytes
-        done = 0
         with self._moving:
-            for key in keys:
-                if not self._is_here(key):
-                    break
-                got = self._get(key, into[done * size : (done + 1) * size])
-                if got is not Got.WHOLE:
-                    self._counts.corrupt += got is Got.CORRUPT
-                    if got is not Got.FAILED:
-                        self._forget([key])
-                    break
-                done += 1
-            if done:
-                self._use(keys[done - 1])
+            done = self._read(keys, into)
             self._counts.hits += done
             self._counts.misses += len(keys) - done
         return done
@@ -89,21 +76,8 @@ class LocalTier(ABC):
         self, keys: Sequence[bytes], depths: Sequence[int], records: memoryview, parent: bytes | None = None
     ) -> int:
         """See `Tier`."""
-        if not keys:
-            return 0
-        size = self._record_bytes
         with self._moving:
-            before = parent if depths[0] else None
-            done = 0
-            if depths[0] == 0 or (before is not None and self._is_here(before)):
-                while done < len(keys) and self._is_here(keys[done]):
-                    done += 1
-                before = keys[done - 1] if done else before
-                if before is not None:
-                    self._use(before)
-                if done < len(keys):
-                    last = done + min(self._make_room(len(keys) - done, before), len(keys) - done)
-                    done += self._put(keys[done:last], before, depths[done], records[done * size : last * size])
+            done = self._write(keys, depths, records, parent) if keys else 0
             self._counts.refused += len(keys) - done
         return done
 
@@ -153,6 +127,41 @@ class LocalTier(ABC):
     @abstractmethod
     def _drop(self, key: bytes) -> None:
         """Let a record go that has left the index."""
+
+    def _read(self, keys: Sequence[bytes], into: memoryview) -> int:
+        """Read leading blocks; how many."""
+        size = self._record_bytes
+        done = 0
+        for key in keys:
+            if not self._is_here(key):
+                break
+            got = self._get(key, into[done * size : (done + 1) * size])
+            if got is not Got.WHOLE:
+                self._counts.corrupt += got is Got.CORRUPT
+                if got is not Got.FAILED:
+                    self._forget([key])
+                break
+            done += 1
+        if done:
+            self._use(keys[done - 1])
+        return done
+
+    def _write(self, keys: Sequence[bytes], depths: Sequence[int], records: memoryview, parent: bytes | None) -> int:
+        """Write blocks, of which there are some; how many of the leading ones are here now."""
+        size = self._record_bytes
+        before = parent if depths[0] else None
+        if depths[0] and (before is None or not self._is_here(before)):
+            return 0
+        done = 0
+        while done < len(keys) and self._is_here(keys[done]):
+            done += 1
+        before = keys[done - 1] if done else before
+        if before is not None:
+            self._use(before)
+        if done < len(keys):
+            last = done + min(self._make_room(len(keys) - done, before), len(keys) - done)
+            done += self._put(keys[done:last], before, depths[done], records[done * size : last * size])
+        return done
 
     def _is_own(self, key: bytes) -> bool:  # noqa: ARG002 - for those who share their place with other layouts
         """Whether a block in the index is of this layout."""

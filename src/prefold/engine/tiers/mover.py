@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from prefold.engine.slots import Runs
 from prefold.engine.tiers.base import Tier
@@ -24,6 +25,7 @@ BATCH = 32
 """Most blocks of one call to a tier."""
 
 _LOOK_AGAIN = 0.05  # seconds between looks at whether to stop waiting
+_END_SECONDS = 5.0  # for a call to a tier that is under way at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ class Mover:
         self._clock = clock
         self._changed = threading.Condition()
         self._loads: deque[Load] = deque()
-        self._others: deque[Write | tuple[Future[int], Callable[[], int]]] = deque()
+        self._others: deque[Write | tuple[Future[Any], Callable[[], int]]] = deque()
         self._queued_bytes = 0
         self._busy = False
         self._ended = False
@@ -159,11 +161,12 @@ class Mover:
             self._changed.notify_all()
         return future
 
-    def after(self) -> Future[int]:
-        """Done when all that waits to be written now is written, or has failed."""
-        future: Future[int] = Future()
+    def after(self, write: Write) -> Future[bool]:
+        """Write blocks to the slow tiers; whether they are all there, when all that waits before them is written."""
+        future: Future[bool] = Future()
         with self._changed:
-            self._others.append((future, lambda: 0))
+            self.write(write)
+            self._others.append((future, lambda: write.complete))
             self._changed.notify_all()
         return future
 
@@ -177,7 +180,7 @@ class Mover:
         return True
 
     def close(self) -> None:
-        """Do nothing more. Waits for the call to a tier that is under way."""
+        """Do nothing more. Waits for the call to a tier that is under way, but not for ever."""
         with self._changed:
             self._ended = True
             for load in self._loads:
@@ -189,7 +192,7 @@ class Mover:
             self._others.clear()
             self._queued_bytes = 0
             self._changed.notify_all()
-        self._thread.join()
+        self._thread.join(_END_SECONDS)
 
     # In the thread
 
@@ -270,7 +273,7 @@ class Mover:
     def _write(self, job: Write, number: int) -> bool:
         """Bring a chain to one tier, from where it knows no more; whether it has all of it now."""
         tier = self._tiers[number]
-        have = attempt(partial(tier.find, job.keys))
+        have = attempt(partial(tier.find, job.keys, sure=True))
         while have < len(job.keys) and not self._ended:
             records = self._records(job, have, number)
             count = len(records) // self._record_bytes

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from prefold.engine.tiers.base import Stored
 from prefold.errors import MissingExtra, UsageError
 
 _EXTRA = 'pip install "prefold[tiers]"'
 _PREFIX = "prefold:kv:"
 _SCAN = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """An object.
-
-    Attributes:
-        name: its name.
-        size: bytes.
-        used: Unix seconds of its last use (of its writing, where the store knows no uses); None if it does not say.
-    """
-
-    name: str
-    size: int
-    used: float | None
+_SECOND = 1_000_000_000
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Objects(Protocol):
@@ -54,8 +42,8 @@ class Objects(Protocol):
     def remove(self, names: Sequence[str]) -> None:
         """Remove those that are there."""
 
-    def items(self, where: str = "") -> Iterator[Item]:
-        """All objects, or those of a fingerprint."""
+    def items(self, where: str = "") -> Iterator[Stored]:
+        """All blocks, or those of which the fingerprint begins so."""
 
     def close(self) -> None:
         """Let go of connections."""
@@ -101,9 +89,14 @@ class RedisObjects:
         return there.index(0) if 0 in there else len(names)
 
     def get(self, names: Sequence[str]) -> list[bytes | None]:
-        """See `Objects`; one round trip."""
-        values: Any = self._client.mget([_redis_name(name) for name in names])
-        return [value if isinstance(value, bytes) else None for value in values]
+        """See `Objects`; one round trip, and another if not all are there."""
+        found: Any = self._client.mget([_redis_name(name) for name in names])
+        if None in found:
+            # A key of another type is taken for one without content, or it would stand in the way for ever.
+            first = found.index(None)
+            if self._client.type(_redis_name(names[first])) not in (b"none", b"string"):
+                found[first] = b""
+        return list(found)
 
     def get_starts(self, names: Sequence[str], length: int) -> list[bytes | None]:
         """See `Objects`; one round trip."""
@@ -134,7 +127,7 @@ class RedisObjects:
         for start in range(0, len(names), _SCAN):
             self._client.unlink(*(_redis_name(name) for name in names[start : start + _SCAN]))
 
-    def items(self, where: str = "") -> Iterator[Item]:
+    def items(self, where: str = "") -> Iterator[Stored]:
         """See `Objects`; uses are known where the server counts idle time (not under an LFU policy)."""
         found: list[bytes] = []
         for name in self._client.scan_iter(match=f"{_PREFIX}{where}*", count=_SCAN):
@@ -148,17 +141,17 @@ class RedisObjects:
         """See `Objects`."""
         self._client.close()
 
-    def _describe(self, names: Sequence[bytes]) -> Iterator[Item]:
+    def _describe(self, names: Sequence[bytes]) -> Iterator[Stored]:
         with self._client.pipeline(transaction=False) as pipeline:
             for name in names:
                 pipeline.strlen(name)
                 pipeline.object("idletime", name)
             answers = pipeline.execute(raise_on_error=False)
-        now = time.time()
+        now = time.time_ns()
         for name, size, idle in zip(names, answers[::2], answers[1::2], strict=True):
             if isinstance(size, int) and size:  # neither gone nor of another type
-                plain = name.decode().removeprefix(_PREFIX).replace(":", "/")
-                yield Item(plain, size, now - idle if isinstance(idle, int) else None)
+                where, _, key = name.decode(errors="replace").removeprefix(_PREFIX).partition(":")
+                yield from _stored(where, key, size, now - idle * _SECOND if isinstance(idle, int) else 0)
 
 
 class FsspecObjects:
@@ -226,10 +219,14 @@ class FsspecObjects:
 
     def put(self, objects: Mapping[str, bytes]) -> None:
         """See `Objects`; side by side, where the file system can."""
-        for where in {name.partition("/")[0] for name in objects} - self._made:
-            self._files.makedirs(f"{self._root}/{where}", exist_ok=True)
-            self._made.add(where)
-        self._files.pipe({self._path(name): data for name, data in objects.items()})
+        contents = {self._path(name): data for name, data in objects.items()}
+        wheres = {name.partition("/")[0] for name in objects}
+        self._make(wheres - self._made)
+        try:
+            self._files.pipe(contents)
+        except FileNotFoundError:  # somebody has removed the folder
+            self._make(wheres)
+            self._files.pipe(contents)
 
     def renew(self, names: Sequence[str]) -> None:
         """Nothing: how long objects live is the bucket's own rule."""
@@ -242,18 +239,25 @@ class FsspecObjects:
             except FileNotFoundError:
                 continue
 
-    def items(self, where: str = "") -> Iterator[Item]:
+    def items(self, where: str = "") -> Iterator[Stored]:
         """See `Objects`; uses are not known, only when each was written."""
-        root = f"{self._root}/{where}".rstrip("/")
+        root = f"{self._root}/{where}" if _DIGEST.fullmatch(where) else self._root
         for path, about in self._files.find(root, detail=True).items():
             used = about.get("LastModified") or about.get("mtime") or about.get("updated") or about.get("created")
             if isinstance(used, datetime):
                 used = used.timestamp()
-            name = "/".join(path.split("/")[-2:])
-            yield Item(name, int(about.get("size") or 0), float(used) if isinstance(used, int | float) else None)
+            folder, _, key = "/".join(path.split("/")[-2:]).partition("/")
+            if folder.startswith(where):
+                seconds = float(used) if isinstance(used, int | float) else 0.0
+                yield from _stored(folder, key, int(about.get("size") or 0), int(seconds * _SECOND))
 
     def close(self) -> None:
         """Nothing: fsspec lets go of what nobody holds."""
+
+    def _make(self, wheres: Iterable[str]) -> None:
+        for where in wheres:
+            self._files.makedirs(f"{self._root}/{where}", exist_ok=True)
+            self._made.add(where)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -266,6 +270,12 @@ def _content(value: object) -> bytes | None:
     if isinstance(value, Exception):
         raise value
     return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else None
+
+
+def _stored(where: str, key: str, size: int, used: int) -> Iterator[Stored]:
+    """The block of that name, if it is one's."""
+    if _DIGEST.fullmatch(where) and _DIGEST.fullmatch(key):
+        yield Stored(where, bytes.fromhex(key), size, used)
 
 
 def _redis_name(name: str) -> str:

@@ -6,22 +6,17 @@ operation runs in a thread that is not waited for beyond a budget, and what keep
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from functools import partial
 
 from prefold.core.breaker import Breaker
 from prefold.engine.tiers.base import Layout, TierUsage
+from prefold.engine.tiers.lane import Attempts, Lane
 from prefold.engine.tiers.local import Counts
 from prefold.engine.tiers.objects import Objects
 from prefold.engine.tiers.record import HEADER_BYTES, Codec
 from prefold.engine.tiers.seal import Seal
-
-_log = logging.getLogger(__name__)
-
-_Result = TypeVar("_Result")
 
 _FIND_SECONDS = 0.25
 _MOVE_SECONDS = 1.0
@@ -30,41 +25,6 @@ _TOGETHER = 8 << 20  # bytes that are asked for at once
 _CLEAR_SECONDS = 60.0
 _FAILURES = 2
 _PAUSE_SECONDS = 5.0
-
-
-class Lane:
-    """Runs one operation at a time, in a thread, and waits for it no longer than asked."""
-
-    def __init__(self) -> None:
-        self._free = threading.Lock()
-
-    def call(self, operation: Callable[[], _Result], seconds: float) -> _Result:
-        """What `operation` gives or raises.
-
-        Raises:
-            TimeoutError: if it is not done in time, or the one before it still is not. It goes on by itself.
-        """
-        if not self._free.acquire(timeout=seconds):
-            raise TimeoutError
-        results: list[_Result] = []
-        errors: list[Exception] = []
-        done = threading.Event()
-
-        def run() -> None:
-            try:
-                results.append(operation())
-            except Exception as error:  # noqa: BLE001 - handed to who asked
-                errors.append(error)
-            finally:
-                self._free.release()
-                done.set()
-
-        threading.Thread(target=run, name="prefold-remote-tier", daemon=True).start()
-        if not done.wait(seconds):
-            raise TimeoutError
-        if errors:
-            raise errors[0]
-        return results[0]
 
 
 class RemoteTier:
@@ -104,14 +64,17 @@ class RemoteTier:
         self._reads = Breaker(_FAILURES, _PAUSE_SECONDS, clock)
         self._writes = Breaker(_FAILURES, _PAUSE_SECONDS, clock)
         self._counts = Counts()
-        self._said: set[str] = set()
+        self._attempts = Attempts(name, self._counts)
 
-    def find(self, keys: Sequence[bytes]) -> int:
+    def find(self, keys: Sequence[bytes], *, sure: bool = False) -> int:  # noqa: ARG002 - it always is
         """See `Tier`."""
         if not keys:
             return 0
         names = self._names(keys)
-        return self._ask(self._reads, self._finding, self._find_seconds, lambda: self._objects.leading(names)) or 0
+        return (
+            self._attempts.ask(self._reads, self._finding, self._find_seconds, lambda: self._objects.leading(names))
+            or 0
+        )
 
     def read(self, keys: Sequence[bytes], into: memoryview) -> int:
         """See `Tier`."""
@@ -119,8 +82,8 @@ class RemoteTier:
         done = 0
         while done < len(keys):
             group = keys[done : done + self._together]
-            names = self._names(group)
-            stored = self._ask(self._reads, self._moving, self._seconds(len(group)), lambda: self._objects.get(names))  # noqa: B023 - called at once
+            get = partial(self._objects.get, self._names(group))
+            stored = self._attempts.ask(self._reads, self._moving, self._seconds(len(group)), get)
             got = self._open(group, stored or [], into[done * size :])
             done += got
             if got < len(group):
@@ -141,17 +104,17 @@ class RemoteTier:
         """See `Tier`; what depends on them is not known here."""
         names = self._names(keys)
         if names:
-            self._ask(self._writes, self._moving, self._move_seconds, lambda: self._objects.remove(names))
+            self._attempts.ask(self._writes, self._moving, self._move_seconds, lambda: self._objects.remove(names))
 
     def clear(self) -> int:
         """See `Tier`; for everybody who uses the store."""
 
         def clear() -> int:
-            names = [item.name for item in self._objects.items(self._codec.where)]
+            names = self._names([stored.key for stored in self._objects.items(self._codec.where)])
             self._objects.remove(names)
             return len(names)
 
-        return self._ask(self._writes, self._moving, _CLEAR_SECONDS, clear) or 0
+        return self._attempts.ask(self._writes, self._moving, _CLEAR_SECONDS, clear) or 0
 
     def usage(self) -> TierUsage:
         """See `TierUsage`."""
@@ -166,7 +129,7 @@ class RemoteTier:
 
     def close(self) -> None:
         """See `Tier`."""
-        self._ask(self._writes, self._finding, self._find_seconds, self._objects.close)
+        self._attempts.ask(self._writes, self._finding, self._find_seconds, self._objects.close)
 
     def _write(self, keys: Sequence[bytes], depths: Sequence[int], records: memoryview, parent: bytes | None) -> int:
         follows = depths[0] > 0
@@ -174,11 +137,13 @@ class RemoteTier:
             return 0
         chain = [parent, *keys] if follows and parent is not None else list(keys)
         names = self._names(chain)
-        there = self._ask(self._writes, self._moving, self._move_seconds, lambda: self._objects.leading(names))
+        there = self._attempts.ask(self._writes, self._moving, self._move_seconds, lambda: self._objects.leading(names))
         if there is None or (follows and there == 0):
             return 0
         if there:
-            self._ask(self._writes, self._moving, self._move_seconds, lambda: self._objects.renew(names[:there]))
+            self._attempts.ask(
+                self._writes, self._moving, self._move_seconds, lambda: self._objects.renew(names[:there])
+            )
         done = there - follows
         size = self._codec.layout.record_bytes
         while done < len(keys):
@@ -196,7 +161,7 @@ class RemoteTier:
                 self._objects.put(objects)
                 return len(objects)
 
-            written = self._ask(self._writes, self._moving, self._seconds(last - done), put)
+            written = self._attempts.ask(self._writes, self._moving, self._seconds(last - done), put)
             if written is None:
                 break
             done = last
@@ -222,21 +187,3 @@ class RemoteTier:
 
     def _seconds(self, blocks: int) -> float:
         return self._move_seconds + blocks * self._codec.stored_bytes / _SLOWEST
-
-    def _ask(self, breaker: Breaker, lane: Lane, seconds: float, operation: Callable[[], _Result]) -> _Result | None:
-        """What the store says within the time; None if it does not."""
-        if not breaker.allows():
-            return None
-        try:
-            result = lane.call(operation, seconds)
-        except Exception as error:  # noqa: BLE001 - whatever the store's library raises, it is a miss
-            self._counts.errors += 1
-            breaker.failed()
-            kind = type(error).__name__
-            if kind not in self._said:
-                # Not its text, which may hold an address with a password.
-                self._said.add(kind)
-                _log.warning("The tier %s failed (%s); requests go on without it.", self.name, kind)
-            return None
-        breaker.worked()
-        return result

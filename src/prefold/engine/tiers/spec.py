@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from prefold.core.units import parse_bytes
-from prefold.engine.tiers.seal import VARIABLE, seal_from
+from prefold.engine.tiers.seal import VARIABLE, Seal, seal_from
 from prefold.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ _REDIS = {"redis": "redis", "rediss": "rediss", "valkey": "redis", "valkeys": "r
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://.+", re.ASCII | re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
+_REDIS_OPTIONS = ("db", "health_check_interval", "max_connections", "protocol", "socket_keepalive", "ttl")
+_TLS_OPTIONS = ("ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile")
 _REDIS_TIMEOUT = 2.0
 """Seconds to wait for a connection or the next bytes; the tier itself waits less for what is asked."""
 
@@ -146,6 +149,20 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+def check_tiers(texts: Sequence[str], environment: Mapping[str, str] = os.environ) -> None:
+    """Find what is wrong with tiers as far as that can be said without opening them; takes what `open_tiers` takes.
+
+    Raises:
+        UsageError: if one cannot be read, two are of the same kind and place, or the key is none.
+        MissingExtra: if a package for one is not installed.
+    """
+    specs = _specs(texts)
+    _seal_for(specs, environment)
+    for spec in specs:
+        if isinstance(spec, RemoteSpec):
+            spec.objects().close()
+
+
 def open_tiers(texts: Sequence[str], layout: Layout, environment: Mapping[str, str] = os.environ) -> list[Tier]:
     """Open tiers, fast ones first: host memory, disk, Redis, object stores.
 
@@ -158,12 +175,8 @@ def open_tiers(texts: Sequence[str], layout: Layout, environment: Mapping[str, s
         UsageError: if one cannot be used, or two are of the same kind and place.
         MissingExtra: if a package for one is not installed.
     """
-    specs = sorted((parse_tier(text) for text in texts), key=_slowness)
-    places = [spec.place for spec in specs]
-    for number, place in enumerate(places):
-        if place in places[:number]:
-            raise UsageError(f"Two tiers are the same: {place}.", hint="give each place once")
-    seal = seal_from(environment) if any(not isinstance(spec, HostSpec) for spec in specs) else None
+    specs = _specs(texts)
+    seal = _seal_for(specs, environment)
     opened: list[Tier] = []
     try:
         for spec in specs:
@@ -184,6 +197,20 @@ def open_tiers(texts: Sequence[str], layout: Layout, environment: Mapping[str, s
             tier.close()
         raise
     return opened
+
+
+def _specs(texts: Sequence[str]) -> list[TierSpec]:
+    """Fast ones first."""
+    specs = sorted((parse_tier(text) for text in texts), key=_slowness)
+    places = [spec.place for spec in specs]
+    for number, place in enumerate(places):
+        if place in places[:number]:
+            raise UsageError(f"Two tiers are the same: {place}.", hint="give each place once")
+    return specs
+
+
+def _seal_for(specs: Sequence[TierSpec], environment: Mapping[str, str]) -> Seal | None:
+    return seal_from(environment) if any(not isinstance(spec, HostSpec) for spec in specs) else None
 
 
 def _disk(rest: str, text: str) -> DiskSpec:
@@ -219,6 +246,14 @@ def _remote(text: str) -> RemoteSpec:
     except ValueError:
         # Not the text itself, which may hold a password.
         raise UsageError("The URL of the Redis tier cannot be read.", hint="write redis://HOST:6379/0") from None
+    known = (*_REDIS_OPTIONS, *(_TLS_OPTIONS if _REDIS[kind] == "rediss" else ()))
+    for name in query:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise UsageError(
+                f"The URL of the Redis tier has an unknown option {name!r}.",
+                hint=f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}",
+            )
     ttl = parse_duration(query.pop("ttl")) if "ttl" in query else None
     return RemoteSpec(kind, urlunsplit(parts._replace(scheme=_REDIS[kind], query=urlencode(query))), ttl)
 

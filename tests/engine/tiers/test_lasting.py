@@ -15,6 +15,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from tests.engine.conftest import Driver  # noqa: E402
+
 from prefold.core.keys import Scope  # noqa: E402 - after the checks that the engine's packages are there
 from prefold.core.tokens import pack  # noqa: E402
 from prefold.engine.checkpoint import resolve  # noqa: E402
@@ -23,9 +25,8 @@ from prefold.engine.options import EngineOptions  # noqa: E402
 from prefold.engine.request import Request, SamplingOptions  # noqa: E402
 from prefold.engine.worker import EngineWorker  # noqa: E402
 
-from .conftest import Driver  # noqa: E402
+from .support import running_redis  # noqa: E402
 from .tiered import prompt, save_model  # noqa: E402
-from .tiers.support import running_redis  # noqa: E402
 
 BLOCK = 64
 
@@ -177,8 +178,8 @@ import sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from tests.engine.test_tiers_that_last import Run, engine_on, ask
-from tests.engine.tiered import prompt
+from tests.engine.tiers.test_lasting import Run, engine_on, ask
+from tests.engine.tiers.tiered import prompt
 run = Run(engine_on(Path(sys.argv[1]), sys.argv[2], slots=400, tier_write=sys.argv[3]))
 turn = 0
 while True:
@@ -197,7 +198,7 @@ def test_killed_at_any_moment_it_answers_right_when_it_is_back(folder, expected,
     draw = random.Random(1)
     for _ in range(2):
         command = [sys.executable, "-c", SERVER, str(folder), disk, write]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as process:
             assert process.stdout is not None
             for _ in range(3):
                 assert process.stdout.readline()

@@ -9,6 +9,7 @@ from pathlib import Path
 import tokenizers
 import torch
 import transformers
+from tests.engine.conftest import Answer, Driver
 
 from prefold.engine.decoder import LeanDecoder
 from prefold.engine.engine import Engine
@@ -20,8 +21,6 @@ from prefold.engine.tiers.host import HostTier
 from prefold.engine.tiers.ladder import Ladder
 from prefold.engine.tokenizer import Tokenizer
 from prefold.engine.weights import load_weights
-
-from .conftest import Answer, Driver
 
 VOCABULARY = 160
 BLOCK = 16
@@ -109,7 +108,7 @@ class Memory:
     """
 
     def __init__(self, layout: Layout, *, slow: bool = True, name: str = "memory") -> None:
-        self.name, self.slow, self.spill = name, slow, None
+        self.name, self.slow = name, slow
         self.blocks: dict[bytes, bytes] = {}
         self.fail: Callable[[str], int | None] = lambda _: None
         self.size = layout.record_bytes
@@ -121,7 +120,7 @@ class Memory:
         most = self.fail(call)
         return wanted if most is None else min(wanted, most)
 
-    def find(self, keys) -> int:
+    def find(self, keys, *, sure: bool = False) -> int:
         most = self._most("find", len(keys))
         for number, key in enumerate(keys[:most]):
             if key not in self.blocks:

@@ -21,6 +21,7 @@ from hypothesis.stateful import (  # noqa: E402
     rule,
     run_state_machine_as_test,
 )
+from tests.engine.conftest import Answer, Driver  # noqa: E402
 
 from prefold.core.keys import SHARED, Scope, block_keys, root_key  # noqa: E402
 from prefold.core.radix import RadixTree  # noqa: E402
@@ -31,7 +32,6 @@ from prefold.engine.tiers.host import HostTier  # noqa: E402
 from prefold.engine.tiers.names import Namer  # noqa: E402
 from prefold.errors import CapacityError, NoRoom  # noqa: E402
 
-from .conftest import Answer, Driver  # noqa: E402
 from .tiered import BLOCK, ROOMY, Memory, Model, Tiered, cold, host_only, prompt, save_model  # noqa: E402
 
 
@@ -257,6 +257,22 @@ def test_closing_saves_what_was_asked_for_twice_or_is_pinned(model):
         key for seed in (1, 3) for key in block_keys(root_key(tiered.layout.fingerprint), pack(prompt(seed, 80)), BLOCK)
     ]
     assert set(expected) == set(tier[0].blocks)
+
+
+def test_closing_does_not_wait_for_a_tier_that_hangs(model, monkeypatch):
+    monkeypatch.setattr("prefold.engine.tiers.mover._END_SECONDS", 0.05)
+    tier: list[Memory] = []
+    tiered = Tiered(model, 300, lambda layout: tier_of(layout, tier), write="through")
+    gate, reached = threading.Event(), threading.Event()
+    tier[0].fail = lambda call: (reached.set() or gate.wait(60)) and None if call == "write" else None
+    tiered.submit(prompt(1, 80), max_tokens=1)
+    while tiered.engine.busy:
+        tiered.step()
+    assert reached.wait(60)
+    tiered.engine.close(lambda: True)
+    assert not gate.is_set()
+    assert tier[0].closed
+    gate.set()
 
 
 def test_closing_in_a_hurry_saves_nothing_more(model):
