@@ -246,6 +246,8 @@ class Scheduler:
 
         ready = sequence.ready() if stop != "error" else min(sequence.ready(), sequence.lease.hit)
         for node in sequence.nodes():
+            if not made and node.pins == 1:  # what goes is not to be handed to the tiers as if it were good
+                node.value.ready = min(node.value.ready, max(0, ready - node.start))
             node.value.planned = node.value.ready  # a step that was planned and failed
         tail = pack(sequence.fresh[:made])
         self._cache.release(
