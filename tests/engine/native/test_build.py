@@ -33,6 +33,12 @@ class Told:
         self.stages.append((stage, done, total))
 
 
+def put(path, content):
+    """Put another file in the place of one that may be loaded: cut short, it would kill this process at its end."""
+    path.unlink()
+    path.write_bytes(content)
+
+
 @pytest.fixture
 def environ(kernel):
     """The environment, where there is a compiler and the CPU is known."""
@@ -58,7 +64,7 @@ def test_a_damaged_file_is_built_anew(tmp_path, environ):
         whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:],
         b"no library" * 20,
     ):
-        path.write_bytes(damaged)
+        put(path, damaged)
         assert not is_whole(path)
     told = Told()
     load_kernel(tmp_path, told, environ)
@@ -116,7 +122,7 @@ def test_what_another_compiler_made_will_do_where_nothing_can_be_compiled(tmp_pa
     path = build(tmp_path, environ, Told())
     without = {**environ, "CXX": compiler}
     assert path == build(tmp_path, without, Told())
-    path.write_bytes(path.read_bytes()[:-1])
+    put(path, path.read_bytes()[:-1])
     with pytest.raises(NoKernel):
         build(tmp_path, without, Told())
 
