@@ -192,7 +192,7 @@ def open_tiers(texts: Sequence[str], layout: Layout, environment: Mapping[str, s
                 from prefold.engine.tiers.remote import RemoteTier  # noqa: PLC0415 - the same
 
                 opened.append(RemoteTier(spec.name, layout, spec.objects(), seal=seal))
-    except BaseException:
+    except BaseException:  # whatever ends the opening, what is open is let go of
         for tier in opened:
             tier.close()
         raise
